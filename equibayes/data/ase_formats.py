@@ -1,0 +1,150 @@
+"""Formats that ASE reads: extended xyz, trajectories, databases.  ASE is imported only when one of them is read."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from equibayes.data.files import foreign_reader, one_line, read_text, require_file
+from equibayes.data.labels import AseFrame, find_keys, to_structure
+from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
+from equibayes.errors import InputError
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+_BY_ASE = FileUnits(origin="ASE's convention")
+_ASSUMED = FileUnits(origin="assumed; name others with energy_unit=…, length_unit=…, force_unit=…")
+_DAMAGED = "the file is damaged or cut short: write or download it again"
+
+# ASE insists on nine values under these two names and gives up on Voigt's six.  Read under another name they arrive as they
+# are; `_plain_keys` gives the name back.
+_STRESS_WORD = re.compile(r"(^|\s)(stress|virial)(\s*=)")
+_DISGUISE = "equibayes_"
+
+
+def parse_extxyz(path: Path, keys: LabelKeys, file: str) -> Parsed:
+    """Extended xyz, plain or gzipped.
+
+    The file is cut into frames here, each then read by ASE on its own: so a mistake is known by its frame, and a count
+    that does not match its rows is told apart from other damage.
+    """
+    from ase.io.extxyz import key_val_str_to_dict, read_xyz
+
+    def parser(comment: str) -> Any:
+        return key_val_str_to_dict(_STRESS_WORD.sub(rf"\1{_DISGUISE}\2\3", comment))
+
+    frames = []
+    for index, lines in enumerate(_cut_into_frames(read_text(path), file)):
+        source = f"{file}, frame {index}"
+        remedy = f"check its comment line and its {lines[0].strip()} rows (frames count from 0)"
+        with foreign_reader(source, remedy):
+            (atoms,) = read_xyz(StringIO("\n".join(lines) + "\n"), slice(None), properties_parser=parser)
+            frames.append(_from_atoms(atoms, _plain_keys(atoms.info), source))
+    return _finish(frames, keys, file, "extended xyz", _ASSUMED)
+
+
+def _cut_into_frames(text: str, file: str) -> list[list[str]]:
+    """Lines of each frame: a count, a comment, as many rows as counted, cell vectors of ADF's dialect."""
+    lines = text.split("\n")  # not splitlines(): that also breaks at form feeds and Unicode separators
+    frames: list[list[str]] = []
+    at = 0
+    while at < len(lines):
+        if not lines[at].strip():
+            if any(line.strip() for line in lines[at:]) and not frames:
+                at += 1
+                continue
+            if not any(line.strip() for line in lines[at:]):
+                break
+            at += 1
+            continue
+        where = f"{file}, frame {len(frames)}"
+        word = lines[at].strip()
+        if not (word.isascii() and word.isdigit()):
+            told = "the count of the frame before does not match its rows" if frames else "not an xyz file"
+            raise InputError(f"{where}: begins with '{one_line(word, 40)}' instead of an atom count; {told}")
+        count = int(word) if len(word) < 12 else 10**12
+        if count == 0:
+            raise InputError(f"{where}: has no atoms; remove the frame")
+        rows = lines[at + 2 : at + 2 + count]
+        if len(rows) < count or not rows[-1].strip():
+            n = sum(bool(row.strip()) for row in rows)
+            raise InputError(
+                f"{where}: {word} atoms announced, {n} rows there; the file is cut short or the count wrong"
+            )
+        end = at + 2 + count
+        while end < len(lines) and lines[end].lstrip().startswith("VEC"):
+            end += 1
+        frames.append(lines[at:end])
+        at = end
+    return frames
+
+
+def _plain_keys(info: dict[str, Any]) -> dict[str, Any]:
+    return {str(key).removeprefix(_DISGUISE): value for key, value in info.items()}
+
+
+def parse_traj(path: Path, keys: LabelKeys, file: str) -> Parsed:
+    """ASE trajectory (.traj)."""
+    from ase.io.trajectory import TrajectoryReader
+
+    require_file(path)
+    frames = []
+    with foreign_reader(file, "not an ASE trajectory, or damaged: write it again"):
+        reader = TrajectoryReader(str(path))
+        count = len(reader)
+    with reader:
+        for index in range(count):
+            source = f"{file}, frame {index}"
+            with foreign_reader(source, _DAMAGED):
+                atoms = reader[index]
+                frames.append(_from_atoms(atoms, dict(atoms.info), source))
+    return _finish(frames, keys, file, "ASE trajectory", _BY_ASE)
+
+
+def parse_db(path: Path, keys: LabelKeys, file: str) -> Parsed:
+    """ASE database, sqlite (.db) or JSON (.json); rows in the order of their ids are the frames 0, 1, …"""
+    from ase.db import connect
+
+    require_file(path)
+    if path.suffix == ".db":
+        _require_ase_tables(path, file)
+    frames = []
+    with foreign_reader(file, "not an ASE database, or damaged: write it again"):
+        # No lock file: reading must not write beside the user's data.
+        database = connect(str(path), type=path.suffix[1:], use_lock_file=False)
+        rows = list(database.select(sort="id"))
+    for index, row in enumerate(rows):
+        source = f"{file}, frame {index}"
+        with foreign_reader(source, _DAMAGED):
+            frames.append(_from_atoms(row.toatoms(), {**row.key_value_pairs, **row.data}, source))
+    return _finish(frames, keys, file, "ASE database", _BY_ASE)
+
+
+def _require_ase_tables(path: Path, file: str) -> None:
+    """Stop before ASE opens a database that is not its own: it would create its tables in it."""
+    with foreign_reader(file, "not an sqlite database, or damaged: write it again"):
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        try:
+            tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")]
+        finally:
+            connection.close()
+    if "systems" not in tables:
+        raise InputError(f"{file}: an sqlite database without ASE's table 'systems'; write it with ase.db")
+
+
+def _from_atoms(atoms: Atoms, info: dict[str, Any], source: str) -> AseFrame:
+    # The results themselves, not atoms.get_forces(): that zeroes the forces on constrained atoms.
+    results = dict(getattr(atoms.calc, "results", None) or {})
+    arrays = dict(atoms.arrays)
+    return AseFrame(atoms.numbers, atoms.positions, atoms.cell.array, atoms.pbc, info, arrays, results, source)
+
+
+def _finish(frames: list[AseFrame], keys: LabelKeys, file: str, what: str, units: FileUnits) -> Parsed:
+    if not frames:
+        raise InputError(f"{file}: holds no frames; write or download it again")
+    found, hints = find_keys(frames, keys, file)
+    return Parsed([to_structure(frame, found) for frame in frames], what, found, hints, units)

@@ -1,0 +1,81 @@
+"""What makes a structure unusable: each an `InputError` of one line with file, frame and remedy."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from equibayes.data.geometry import coincident_pair, periodic_heights
+from equibayes.data.parsed import Parsed
+from equibayes.data.structures import Structure
+from equibayes.errors import InputError
+
+FARTHEST = 1e6
+"""Å.  Coordinates beyond it are damage or a wrong unit, and float32 would have lost them anyway."""
+LOWEST_CELL = 0.1
+"""Å.  A periodic cell lower than this is flat: an atom would sit on its own image."""
+
+
+def check_structures(structures: Sequence[Structure]) -> None:
+    """Stop at the first structure that cannot be used."""
+    for structure in structures:
+        _check_elements(structure)
+        _check_finite(structure)
+        _check_cell(structure)
+        pair = coincident_pair(structure)
+        if pair is not None:
+            raise InputError(
+                f"{structure.source}: atoms {pair[0]} and {pair[1]} (from 0) are at one place; remove one or mend the frame"
+            )
+
+
+def _check_elements(structure: Structure) -> None:
+    if not len(structure):
+        raise InputError(f"{structure.source}: has no atoms; remove the frame")
+    bad = np.flatnonzero((structure.numbers < 1) | (structure.numbers > 118))
+    if bad.size:
+        raise InputError(
+            f"{structure.source}: atom {bad[0]} (from 0) has atomic number {structure.numbers[bad[0]]}, no element; mend it"
+        )
+
+
+def _check_finite(structure: Structure) -> None:
+    """NaN and infinity, as failed calculations leave them."""
+    named = (("positions", structure.positions), ("cell", structure.cell), ("energy", structure.energy))
+    for what, value in (*named, ("forces", structure.forces), ("stress", structure.stress)):
+        if value is None or np.isfinite(value).all():
+            continue
+        atom = f" on atom {np.argwhere(~np.isfinite(value))[0][0]} (from 0)" if what in ("positions", "forces") else ""
+        raise InputError(
+            f"{structure.source}: {what} not finite (NaN or infinite){atom}; recompute or remove the frame"
+        )
+    if np.abs(structure.positions).max() > FARTHEST or np.abs(structure.cell).max() > FARTHEST:
+        raise InputError(f"{structure.source}: coordinates beyond {FARTHEST:.0e} Å; check length_unit (--length-unit)")
+
+
+def _check_cell(structure: Structure) -> None:
+    if not structure.pbc.any():
+        return
+    lowest = periodic_heights(structure).min()
+    if lowest < LOWEST_CELL:
+        raise InputError(
+            f"{structure.source}: periodic, but its cell has no volume (height {lowest:.2g} Å); give the cell or set pbc to F F F"
+        )
+
+
+def check_labels(structures: Sequence[Structure], parsed: Parsed, file: str) -> None:
+    """Stop unless every structure has an energy and forces."""
+    n = len(structures)
+    for label in ("energy", "forces"):
+        missing = [s.source.rpartition(" ")[2] for s in structures if getattr(s, label) is None]
+        if not missing:
+            continue
+        if label not in parsed.found:
+            remedy = parsed.hints.get(label) or f"name their key with {label}_key=… (--{label}-key)"
+            raise InputError(
+                f"{file}: no {'energies' if label == 'energy' else label} found in any of {n} frames; {remedy}"
+            )
+        first = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+        raise InputError(
+            f"{file}: {label} missing under '{parsed.found[label]}' in {len(missing)} of {n} frames "
+            f"(frame {first}, from 0); label or remove them"
+        )

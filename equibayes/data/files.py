@@ -1,0 +1,75 @@
+"""The boundary to files and to other people's readers: whatever goes wrong there becomes one line."""
+
+import gzip
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from equibayes.errors import InputError
+
+
+def one_line(text: object, limit: int = 160) -> str:
+    """Any message, as a single line of bounded length without control characters."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+@contextmanager
+def foreign_reader(where: str, remedy: str) -> Iterator[None]:
+    """Run a third-party reader on a user's bytes.
+
+    On damaged files numpy, zipfile, sqlite3, json and ASE raise nearly everything there is (KeyError, AssertionError,
+    struct.error, RecursionError, MemoryError, …).  This is the one place where all of it is caught; the cause stays
+    chained.  Their warnings about odd input would only repeat what our own checks say, so they are silenced.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except InputError:
+        raise
+    except Exception as cause:
+        detail = one_line(cause) or "no further detail"
+        raise InputError(f"{where}: cannot be read ({type(cause).__name__}: {detail}); {remedy}") from cause
+
+
+def require_file(path: Path) -> None:
+    """An `InputError` unless `path` is a readable file with something in it."""
+    try:
+        if path.is_dir():
+            raise InputError(f"{path}: is a directory; name a file in it")
+        if not path.exists():
+            raise InputError(f"{path}: no such file; check the path")
+        with path.open("rb") as file:
+            if not file.read(1):
+                raise InputError(f"{path}: the file is empty; write or download it again")
+    except (OSError, ValueError) as cause:  # ValueError: a NUL character in the name
+        raise InputError(
+            f"{one_line(path)}: cannot be opened ({one_line(cause)}); check the path and permissions"
+        ) from cause
+
+
+def read_text(path: Path) -> str:
+    """The whole of a text file, also gzipped (told by its first two bytes, not by its name)."""
+    require_file(path)
+    with foreign_reader(path.name, "the compressed file is damaged or cut short: write or download it again"):
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    if not data.strip():
+        raise InputError(f"{path}: the file is empty; write or download it again")
+    if b"\0" in data:
+        raise InputError(f"{path}: not a text file; extended xyz is text, other formats need their own extension")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as cause:
+        raise InputError(
+            f"{path}: not a text file (byte {cause.start} is not UTF-8); write it as UTF-8 text"
+        ) from cause
+
+
+def bare_stem(path: Path) -> str:
+    """File name without compression and extension: `train.xyz.gz` gives `train`."""
+    name = path.name.removesuffix(".gz")
+    return name.rpartition(".")[0] or name

@@ -1,0 +1,137 @@
+"""Where the labels stand in frames that ASE has read.
+
+The order is: the key the user names; else REF_energy, REF_forces, REF_stress; else the ASE results, where ASE also
+puts the plain keys energy, forces, stress of an extended xyz file.  One key is chosen for the whole file, never frame by
+frame: a file whose frames carry their labels under different names may hold two levels of theory.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from equibayes.data.files import one_line
+from equibayes.data.parsed import LabelKeys
+from equibayes.data.structures import FloatArray, Structure, voigt_to_full
+from equibayes.errors import InputError
+
+
+@dataclass(frozen=True)
+class AseFrame:
+    """One frame as ASE gives it: geometry, then whatever else the file held."""
+
+    numbers: Any
+    positions: Any
+    cell: Any
+    pbc: Any
+    info: dict[str, Any]
+    arrays: dict[str, Any]
+    results: dict[str, Any]
+    source: str
+
+    def places(self) -> tuple[tuple[str, dict[str, Any]], ...]:
+        """Where a label can stand, in the order in which we look."""
+        return (("info", self.info), ("arrays", self.arrays), ("ASE results", self.results))
+
+    def get(self, key: str) -> Any:
+        """The value under `key` wherever it stands, None where it does not."""
+        return next((place[key] for _, place in self.places() if place.get(key) is not None), None)
+
+
+_DEFAULT_KEYS = {
+    "energy": ("REF_energy", "energy"),
+    "forces": ("REF_forces", "forces"),
+    "stress": ("REF_stress", "REF_virial", "stress", "virial"),
+}
+_LOOKS_LIKE: dict[str, Callable[[str], bool]] = {
+    "energy": lambda key: "energ" in key or key in ("e", "u", "u0", "toten", "e_tot", "etot"),
+    "forces": lambda key: "force" in key or "grad" in key or key in ("f", "frc"),
+}
+
+
+def find_keys(frames: Sequence[AseFrame], named: LabelKeys, file: str) -> tuple[dict[str, str], dict[str, str]]:
+    """For each label the key used, and for energy and forces not found a hint where they may be."""
+    found, hints = {}, {}
+    for label, defaults in _DEFAULT_KEYS.items():
+        wanted = named.named().get(label)
+        candidates = defaults if wanted is None else (wanted,)
+        hit = next((key for key in candidates if any(frame.get(key) is not None for frame in frames)), None)
+        if hit is not None:
+            found[label] = hit
+        elif wanted is not None:
+            raise InputError(f"{file}: no frame has the {label} key '{wanted}'; keys there: {_list_keys(frames)}")
+        elif label in _LOOKS_LIKE:
+            hints[label] = _hint(frames, label)
+    return found, hints
+
+
+def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
+    """The frame with the labels that stand under the chosen keys, still in the file's units."""
+    value = {label: frame.get(key) for label, key in found.items()}
+    stress = value.get("stress")
+    structure = Structure(
+        numbers=frame.numbers,
+        positions=frame.positions,
+        cell=frame.cell,
+        pbc=frame.pbc,
+        energy=value.get("energy"),
+        forces=value.get("forces"),
+        config_type=one_line(frame.info.get("config_type", "")),
+        source=frame.source,
+    )
+    if stress is None:
+        return structure
+    return _with_stress(structure, stress, is_virial="virial" in found["stress"].lower())
+
+
+def _with_stress(structure: Structure, raw: Any, is_virial: bool) -> Structure:
+    """Accept [3, 3], [9] or Voigt [6]; a virial is -volume times the stress."""
+    from dataclasses import replace
+
+    where = structure.source
+    try:
+        values = np.asarray(raw, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as cause:
+        raise InputError(f"{where}: stress is not numbers; look at the file with a text editor") from cause
+    if values.shape == (6,):
+        stress: FloatArray = voigt_to_full(values)
+    elif values.shape in ((9,), (3, 3)):
+        stress = values.reshape(3, 3)
+    else:
+        raise InputError(f"{where}: stress of shape {values.shape}; give 3x3, 9 or Voigt 6 values")
+    with np.errstate(all="ignore"):
+        # Codes print a little asymmetry from rounding; more of it means that this is not a stress.
+        if np.abs(stress - stress.T).max() > 1e-2 * np.abs(stress).max():
+            raise InputError(f"{where}: stress is not symmetric; check what its key holds")
+        stress = 0.5 * (stress + stress.T)
+        if is_virial:
+            if not structure.volume > 0:
+                raise InputError(f"{where}: a virial needs a cell with a volume to become a stress; add the cell")
+            stress = -stress / structure.volume
+    return replace(structure, stress=stress)
+
+
+def _hint(frames: Sequence[AseFrame], label: str) -> str:
+    """A sentence about a key that looks like the label, or an empty one."""
+    for frame in frames:
+        for place, content in frame.places():
+            for key, value in content.items():
+                if not _LOOKS_LIKE[label](str(key).lower()) or not _right_shape(value, label, len(frame.numbers)):
+                    continue
+                if "grad" in str(key).lower():
+                    return f"found {place} key '{key}': if it is the gradient, forces are minus it; write those"
+                return f"found {place} key '{key}': pass {label}_key={key} (--{label}-key {key})"
+    return ""
+
+
+def _right_shape(value: Any, label: str, n_atoms: int) -> bool:
+    if isinstance(value, str | bool):
+        return False
+    return bool(np.shape(value) == (() if label == "energy" else (n_atoms, 3)))
+
+
+def _list_keys(frames: Sequence[AseFrame]) -> str:
+    geometry = ("numbers", "positions")
+    seen = {str(key): None for frame in frames for _, place in frame.places() for key in place if key not in geometry}
+    return one_line(", ".join(seen)) or "none"

@@ -1,0 +1,153 @@
+"""Arrays in numpy's npz files: revised MD17, the sGDML kind, and our own.  Pickles are never loaded."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from equibayes.data.dataset import FORMAT_KEY
+from equibayes.data.files import foreign_reader, one_line, require_file
+from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
+from equibayes.data.structures import Structure
+from equibayes.errors import InputError
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+_RMD17 = {"numbers": "nuclear_charges", "positions": "coords", "energy": "energies", "forces": "forces"}
+_SGDML = {"numbers": "z", "positions": "R", "energy": "E", "forces": "F"}
+
+
+def load_arrays(path: Path, file: str) -> Arrays:
+    """Every array of an npz file; object arrays (pickles) are refused."""
+    require_file(path)
+    with foreign_reader(file, "not an npz file, damaged, or with pickled objects: write plain arrays with numpy.savez"):
+        with np.load(path, allow_pickle=False) as archive:
+            if not hasattr(archive, "files"):
+                raise ValueError("a single npy array")
+            return {name: np.asarray(archive[name]) for name in archive.files}
+
+
+def is_ours(arrays: Arrays) -> bool:
+    """Whether `Dataset.save_npz` wrote it."""
+    return FORMAT_KEY in arrays
+
+
+def parse_npz(arrays: Arrays, keys: LabelKeys, file: str) -> Parsed:
+    """Structures from the arrays of an rMD17 or sGDML file."""
+    if "nuclear_charges" in arrays and "coords" in arrays:
+        names, what = _RMD17, "revised MD17 npz"
+        units = FileUnits("kcal/mol", "Ang", origin="by the definition of the rMD17 archive")
+    elif "z" in arrays and "R" in arrays:
+        names, what = _SGDML, "sGDML npz"
+        units = _sgdml_units(arrays)
+    else:
+        listed = one_line(", ".join(arrays)) or "none"
+        raise InputError(
+            f"{file}: arrays {listed} are of no known kind; needed: nuclear_charges, coords, energies, forces or z, R, E, F"
+        )
+    found = _label_names(arrays, names, keys, file)
+    notes = []
+    if "units" in arrays:  # free words; shown, not interpreted
+        notes.append(f"the file says about its units: {one_line(_text(arrays['units']))}")
+    return Parsed(_structures(arrays, names, found, file), what, found, _hints(arrays, found), units, notes)
+
+
+def _label_names(arrays: Arrays, names: dict[str, str], keys: LabelKeys, file: str) -> dict[str, str]:
+    """Which array holds which label."""
+    found = {label: names[label] for label in ("energy", "forces") if names[label] in arrays}
+    if "stress" in arrays:
+        found["stress"] = "stress"
+    for label, key in keys.named().items():
+        if key not in arrays:
+            raise InputError(
+                f"{file}: no array '{key}' for the {label} key; arrays there: {one_line(', '.join(arrays))}"
+            )
+        found[label] = key
+    return found
+
+
+def _hints(arrays: Arrays, found: dict[str, str]) -> dict[str, str]:
+    hints = {}
+    for label, words in (("energy", ("energ",)), ("forces", ("force", "grad"))):
+        near = [key for key in arrays if any(word in key.lower() for word in words) and key not in found.values()]
+        if label not in found and near:
+            hints[label] = f"found array '{near[0]}': pass {label}_key={near[0]} (--{label}-key {near[0]})"
+    return hints
+
+
+def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], file: str) -> list[Structure]:
+    """Check that all arrays speak of the same frames and atoms, then cut them into frames."""
+    positions = _numeric(arrays[names["positions"]], f"{file}: array '{names['positions']}'")
+    if positions.ndim == 2:
+        positions = positions[None]
+    if positions.ndim != 3 or positions.shape[2] != 3:
+        raise InputError(
+            f"{file}: array '{names['positions']}' is of shape {positions.shape}; (frames, atoms, 3) needed"
+        )
+    frames, atoms = positions.shape[:2]
+    if frames == 0 or atoms == 0:
+        raise InputError(f"{file}: holds no frames; write or download it again")
+
+    def each_frame(key: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """The array as [frames, *shape]; one that is given once serves all frames."""
+        array = _numeric(arrays[key], f"{file}: array '{key}'")
+        if array.shape == shape and key in (names["numbers"], "cell", "lattice", "pbc"):
+            return np.broadcast_to(array, (frames, *shape))
+        if array.size == frames * int(np.prod(shape)) and array.shape[:1] == (frames,):
+            return array.reshape(frames, *shape)
+        if shape == () and array.size == 1 == frames:
+            return array.reshape(1)
+        raise InputError(
+            f"{file}: array '{key}' of shape {array.shape} does not match {frames} frames of {atoms} atoms in "
+            f"'{names['positions']}'; all arrays must speak of the same frames and atoms"
+        )
+
+    numbers = each_frame(names["numbers"], (atoms,))
+    energy = each_frame(found["energy"], ()) if "energy" in found else None
+    forces = each_frame(found["forces"], (atoms, 3)) if "forces" in found else None
+    stress = each_frame(found["stress"], (3, 3)) if "stress" in found else None
+    cell = np.zeros((frames, 3, 3))
+    if "cell" in arrays:
+        cell = each_frame("cell", (3, 3))
+    elif "lattice" in arrays:  # sGDML: one lattice vector a column
+        cell = each_frame("lattice", (3, 3)).transpose(0, 2, 1)
+    pbc = each_frame("pbc", (3,)) != 0 if "pbc" in arrays else np.repeat(cell.any(axis=(1, 2))[:, None], 3, axis=1)
+    return [
+        Structure(
+            numbers=numbers[i],
+            positions=positions[i],
+            cell=cell[i],
+            pbc=pbc[i],
+            energy=None if energy is None else float(energy[i]),
+            forces=None if forces is None else forces[i],
+            stress=None if stress is None else stress[i],
+            source=f"{file}, frame {i}",
+        )
+        for i in range(frames)
+    ]
+
+
+def _numeric(array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
+    if array.dtype.kind not in "biuf":
+        raise InputError(
+            f"{what} is of type {one_line(array.dtype, 40)}, not real numbers; write plain arrays with numpy.savez"
+        )
+    return array
+
+
+def _sgdml_units(arrays: Arrays) -> FileUnits:
+    """Files from the sGDML site name their units in r_unit and e_unit; others are taken for eV and Å."""
+    energy = _text(arrays["e_unit"]) if "e_unit" in arrays else ""
+    length = _text(arrays["r_unit"]) if "r_unit" in arrays else ""
+    if not energy and not length:
+        return FileUnits(origin="assumed; name others with energy_unit=…, length_unit=…, force_unit=…")
+    return FileUnits(energy or "eV", length or "Ang", origin="named in the file")
+
+
+def _text(array: npt.NDArray[Any]) -> str:
+    """A text kept as a 0-d array, of characters or of bytes."""
+    value = array.reshape(-1)[:1].tolist()
+    if not value:
+        return ""
+    return value[0].decode("utf-8", "replace") if isinstance(value[0], bytes) else str(value[0])

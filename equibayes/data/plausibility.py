@@ -1,0 +1,112 @@
+"""Input that can be read but looks wrong: an `InputWarning`, never a change of the data.
+
+Three rules find a unit that is off by a factor that matters, chosen so that they keep silent on real sets (molecules at
+300 to 1000 K, liquid water, metals, silicon):
+
+* Forces: at temperatures of interest a force component has a root mean square of 0.1 to 5 eV/Å.  Above 12 the forces
+  are kcal/mol (23 times eV) or kJ/mol (96 times) taken for eV.
+* Energy: no arrangement of atoms lies below the Thomas-Fermi energy of its atoms, -20.9 Z^(7/3) eV each, which is itself
+  below every all-electron energy.  kcal/mol or kJ/mol taken for eV fall below it when energies are totals.
+* Distances: the median distance to the nearest neighbour lies between 0.5 and 5.5 Å (H2 0.74, caesium 5.2); nm taken
+  for Å and the reverse fall outside.  In organic molecules hydrogen is 0.65 to 1.6 Å from its partner (H2 0.74, HS 1.34);
+  Bohr taken for Å (1.9 times) and the reverse fall outside that.
+
+What they cannot see: forces that are too small (eV taken for kcal/mol could as well be a cold crystal), and relative
+energies in a wrong unit.
+"""
+
+import warnings
+from collections import defaultdict
+
+import numpy as np
+
+from equibayes.data.dataset import Dataset
+from equibayes.data.geometry import nearest_distances
+from equibayes.data.structures import FloatArray, Structure
+from equibayes.errors import InputWarning
+
+HIGHEST_RMS_FORCE = 12.0
+NEIGHBOUR_RANGE = (0.5, 5.5)
+HYDROGEN_RANGE = (0.65, 1.6)
+ORGANIC = (1, 6, 7, 8, 9, 15, 16, 17)
+
+
+def warn_if_implausible(data: Dataset) -> None:
+    """Warn about units that look wrong and about frames that stand there twice."""
+    for message in (_forces(data), _energy(data), _distances(data), _duplicates(data)):
+        if message:
+            warnings.warn(f"{data.name}: {message}", InputWarning, stacklevel=3)
+
+
+def _forces(data: Dataset) -> str:
+    rms = rms_force(data)
+    if rms is None or rms <= HIGHEST_RMS_FORCE:
+        return ""
+    return f"RMS force {rms:.3g} eV/Å is far above what atoms feel; check energy_unit and force_unit (--energy-unit)"
+
+
+def rms_force(data: Dataset) -> float | None:
+    """Root mean square of all force components in eV/Å."""
+    known = [s.forces for s in data if s.forces is not None]
+    if not known:
+        return None
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(sum(float(np.sum(f**2)) for f in known) / sum(f.size for f in known)))
+
+
+def _energy(data: Dataset) -> str:
+    for structure in data:
+        bound = -20.9 * float(np.sum(structure.numbers ** (7 / 3)))
+        # The factor leaves room for relativity, which lowers the energy of the heaviest atoms by up to a tenth.
+        if structure.energy is not None and structure.energy < 1.3 * bound:
+            return (
+                f"energy {structure.energy:.6g} eV of {_short(structure)} lies below the total of all its electrons "
+                f"(about {bound:.4g} eV); check energy_unit (--energy-unit)"
+            )
+    return ""
+
+
+def _distances(data: Dataset, frames: int = 40, atoms: int = 64) -> str:
+    """Judge a sample of frames and atoms, evenly spread: enough for a median."""
+    every = [s for s in data if len(s) > 1]
+    if not every:
+        return ""
+    sample = [every[i] for i in _spread(len(every), frames)]
+    chosen = [_spread(len(s), atoms) for s in sample]
+    nearest = [nearest_distances(s, which) for s, which in zip(sample, chosen)]
+    remedy = "check length_unit (--length-unit)"
+    typical = float(np.median(np.concatenate(nearest)))
+    if not NEIGHBOUR_RANGE[0] <= typical <= NEIGHBOUR_RANGE[1]:
+        return f"atoms are {typical:.3g} Å from their nearest neighbour (median), unlike any matter; {remedy}"
+    hydrogens: list[FloatArray] = [
+        distance[s.numbers[which] == 1]
+        for s, which, distance in zip(sample, chosen, nearest)
+        if np.isin(s.numbers, ORGANIC).all()
+    ]
+    if hydrogens and (values := np.concatenate(hydrogens)).size:
+        typical = float(np.median(values))
+        if not HYDROGEN_RANGE[0] <= typical <= HYDROGEN_RANGE[1]:
+            return f"hydrogen is {typical:.3g} Å from its nearest neighbour (median), not about 1 Å; {remedy}"
+    return ""
+
+
+def _duplicates(data: Dataset) -> str:
+    places: dict[bytes, list[Structure]] = defaultdict(list)
+    for structure in data:
+        places[structure.geometry_digest()].append(structure)
+    twins = [group for group in places.values() if len(group) > 1]
+    if not twins:
+        return ""
+    pairs = "; ".join(" = ".join(_short(s) for s in group[:3]) for group in twins[:3])
+    more = "; …" if len(twins) > 3 else ""
+    count = sum(len(group) - 1 for group in twins)
+    return f"{count} frames repeat the geometry of another ({pairs}{more}, from 0); remove them before splitting"
+
+
+def _short(structure: Structure) -> str:
+    """ "frame 12" out of "file.xyz, frame 12"."""
+    return structure.source.rpartition(", ")[2] or "a structure"
+
+
+def _spread(n: int, at_most: int) -> np.ndarray:
+    return np.unique(np.linspace(0, n - 1, min(n, at_most)).astype(np.int64))

@@ -1,0 +1,143 @@
+"""From a file to a `Dataset` in eV and Å: find the format, the labels, the units; check; say what was found."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from equibayes import units
+from equibayes.data.checks import check_labels, check_structures
+from equibayes.data.dataset import Dataset, ReadReport, from_arrays
+from equibayes.data.files import foreign_reader, one_line, require_file
+from equibayes.data.npz import is_ours, load_arrays, parse_npz
+from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
+from equibayes.data.plausibility import warn_if_implausible
+from equibayes.data.specs import Spec, parse_spec, select
+from equibayes.data.structures import ISOLATED_ATOM, Structure
+from equibayes.errors import InputError
+
+EXTENSIONS = (".xyz", ".extxyz", ".xyz.gz", ".extxyz.gz", ".npz", ".traj", ".db", ".json")
+
+
+def read(
+    spec: str | Path,
+    *,
+    energy_key: str | None = None,
+    forces_key: str | None = None,
+    stress_key: str | None = None,
+    energy_unit: str | None = None,
+    length_unit: str | None = None,
+    force_unit: str | None = None,
+    require_labels: bool = True,
+) -> Dataset:
+    """Read labelled structures.
+
+    Parameters
+    ----------
+    spec: `file`, `file@0:500`, `file@::10`, `file@train_01` (from `<stem>.splits.npz`, `<stem>.splits.json` or, for
+        rMD17, `splits_<molecule>.npz` beside the file), `file@splitfile:name`, or `bundled:ethanol@train`.  Frames are
+        numbered from 0 as they stand in the file.
+    energy_key, forces_key, stress_key: where the labels stand, if not under a usual name.
+    energy_unit, length_unit, force_unit: units of the file if not eV and Å (see `equibayes.units`); the force unit follows
+        from the other two unless it is given.  Stress is in energy over length cubed.
+    require_labels: stop unless every frame has an energy and forces.
+
+    Frames with config_type=IsolatedAtom are taken out, wherever they stand, and become `Dataset.isolated_atoms`.
+
+    Raises `InputError` with one line about file, frame and remedy; warns with `InputWarning` about input that is
+    readable but looks wrong.
+    """
+    target = parse_spec(spec)
+    keys = LabelKeys(energy_key, forces_key, stress_key)
+    require_file(target.path)
+    arrays = load_arrays(target.path, target.file) if target.path.name.endswith(".npz") else None
+    if arrays is not None and is_ours(arrays):
+        if keys.named() or energy_unit or length_unit or force_unit:
+            raise InputError(f"{target.file}: saved by equibayes, already in eV and Å; leave out key and unit options")
+        with foreign_reader(target.file, "damaged: save it again"):
+            ours = from_arrays(arrays)
+        chosen = ours.subset(select(target, len(ours)), target.name)
+        check_structures(chosen.structures)
+        return chosen
+
+    parsed = parse_npz(arrays, keys, target.file) if arrays is not None else _parse(target, keys)
+    in_file = _settle_units(parsed.units, energy_unit, length_unit, force_unit)
+    frames = [parsed.structures[i] for i in select(target, len(parsed.structures)).tolist()]
+    isolated = [s for s in parsed.structures if s.config_type == ISOLATED_ATOM]
+    kept = [s for s in frames if s.config_type != ISOLATED_ATOM]
+    if require_labels:
+        check_labels(kept, parsed, target.file)
+    structures = _convert(kept, in_file)
+    check_structures(structures)
+    atoms = _isolated_energies(_convert(isolated, in_file))
+    report = ReadReport(parsed.format, parsed.found, in_file, _origin(parsed.units, in_file), tuple(parsed.notes))
+    data = Dataset(structures, target.name, atoms, report)
+    warn_if_implausible(data)
+    return data
+
+
+def bundled_ethanol(split: str | None = None) -> Dataset:
+    """The bundled 2000 frames of rMD17 ethanol; `split` is train, test or a range such as "0:100"."""
+    return read("bundled:ethanol" if split is None else f"bundled:ethanol@{split}")
+
+
+def _parse(target: Spec, keys: LabelKeys) -> Parsed:
+    """Let the extension choose the reader."""
+    from equibayes.data import ase_formats
+
+    name = target.path.name.lower()
+    if name.endswith((".xyz", ".extxyz", ".xyz.gz", ".extxyz.gz")):
+        return ase_formats.parse_extxyz(target.path, keys, target.file)
+    if name.endswith(".traj"):
+        return ase_formats.parse_traj(target.path, keys, target.file)
+    if name.endswith((".db", ".json")):
+        return ase_formats.parse_db(target.path, keys, target.file)
+    raise InputError(f"{one_line(target.path)}: unknown extension; readable are {', '.join(EXTENSIONS)}")
+
+
+def _settle_units(default: FileUnits, energy: str | None, length: str | None, force: str | None) -> dict[str, str]:
+    """The unit of each quantity in the file: what the user says, else what the format says."""
+    chosen_energy = units.canonical("energy", energy or default.energy)
+    chosen_length = units.canonical("length", length or default.length)
+    chosen_force = force or (default.force if not (energy or length) else None)
+    if chosen_force is None:
+        chosen_force = units.force_unit_of(chosen_energy, chosen_length)
+    return {"energy": chosen_energy, "length": chosen_length, "force": units.canonical("force", chosen_force)}
+
+
+def _origin(default: FileUnits, in_file: dict[str, str]) -> str:
+    """How the units are known."""
+    same = in_file["energy"] == default.energy and in_file["length"] == default.length
+    return default.origin if same and default.force in (None, in_file["force"]) else "as told"
+
+
+def _convert(structures: list[Structure], in_file: dict[str, str]) -> list[Structure]:
+    """To eV and Å."""
+    energy, length, force = (units.factor(kind, in_file[kind]) for kind in ("energy", "length", "force"))
+    if energy == length == force == 1.0:
+        return structures
+    return [
+        replace(
+            s,
+            positions=s.positions * length,
+            cell=s.cell * length,
+            energy=None if s.energy is None else s.energy * energy,
+            forces=None if s.forces is None else s.forces * force,
+            stress=None if s.stress is None else s.stress * (energy / length**3),
+        )
+        for s in structures
+    ]
+
+
+def _isolated_energies(frames: list[Structure]) -> dict[int, float]:
+    """Energy in eV by atomic number."""
+    check_structures(frames)
+    energies: dict[int, float] = {}
+    for frame in frames:
+        if len(frame) != 1 or frame.energy is None:
+            what = "has no energy" if len(frame) == 1 else f"has {len(frame)} atoms"
+            raise InputError(f"{frame.source}: config_type=IsolatedAtom but {what}; give one atom with its energy")
+        number = int(frame.numbers[0])
+        if abs(energies.setdefault(number, frame.energy) - frame.energy) > 1e-6:
+            raise InputError(
+                f"{frame.source}: a second, different energy for the isolated atom of element {number}; keep one"
+            )
+    return energies

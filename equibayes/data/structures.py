@@ -1,0 +1,168 @@
+"""One labelled arrangement of atoms, in eV and Å."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from equibayes.errors import InputError
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+ISOLATED_ATOM = "IsolatedAtom"
+"""The `config_type` of a frame that gives the energy of a free atom."""
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """Atoms, their cell and their labels.  Treat the arrays as read-only: fingerprints rest on them.
+
+    Attributes
+    ----------
+    numbers: [n] int64, atomic numbers.
+    positions: [n, 3] float64, Å.
+    cell: [3, 3] float64, Å, one lattice vector a row; zeros where there is none.
+    pbc: [3] bool, periodic along each lattice vector.
+    energy: eV, or None where there is no label.
+    forces: [n, 3] float64, eV/Å, or None.
+    stress: [3, 3] float64, eV/Å³, ASE's sign (positive under tension), or None.
+    config_type: a free word about the origin of the frame; "IsolatedAtom" marks free atoms.
+    source: where it came from, such as "file.xyz, frame 12"; frames are numbered from 0.
+    """
+
+    numbers: IntArray
+    positions: FloatArray
+    cell: FloatArray = field(default_factory=lambda: np.zeros((3, 3)))
+    pbc: BoolArray = field(default_factory=lambda: np.zeros(3, dtype=bool))
+    energy: float | None = None
+    forces: FloatArray | None = None
+    stress: FloatArray | None = None
+    config_type: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        where = self.source or "structure"
+        # Bytes must be the same on every machine for the fingerprints, hence the exact dtypes.
+        self._set("numbers", _array(self.numbers, np.int64, None, f"{where}: atomic numbers"))
+        n = len(self.numbers)
+        self._set("positions", _array(self.positions, np.float64, (n, 3), f"{where}: positions"))
+        self._set("cell", _array(self.cell, np.float64, (3, 3), f"{where}: cell"))
+        self._set("pbc", _array(self.pbc, np.bool_, (3,), f"{where}: pbc"))
+        if self.energy is not None:
+            self._set("energy", float(_array(self.energy, np.float64, (), f"{where}: energy")))
+        if self.forces is not None:
+            self._set("forces", _array(self.forces, np.float64, (n, 3), f"{where}: forces"))
+        if self.stress is not None:
+            self._set("stress", _array(self.stress, np.float64, (3, 3), f"{where}: stress"))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)  # the dataclass is frozen for everybody else
+
+    def __len__(self) -> int:
+        """Number of atoms."""
+        return len(self.numbers)
+
+    @property
+    def volume(self) -> float:
+        """Volume of the cell in Å³, 0 where there is none."""
+        return float(abs(np.linalg.det(self.cell)))
+
+    @property
+    def composition(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of atomic number and count, in rising order: methane is ((1, 4), (6, 1))."""
+        species, counts = np.unique(self.numbers, return_counts=True)
+        return tuple(zip(species.tolist(), counts.tolist()))
+
+    def geometry_digest(self) -> bytes:
+        """32 bytes that are equal exactly where numbers, positions, cell and pbc are equal."""
+        digest = hashlib.sha256()
+        digest.update(self.numbers.astype("<i8").tobytes())
+        # Adding zero turns -0.0 into 0.0: the same place.
+        digest.update((self.positions + 0.0).astype("<f8").tobytes())
+        digest.update((self.cell + 0.0).astype("<f8").tobytes())
+        digest.update(self.pbc.tobytes())
+        return digest.digest()
+
+    def label_digest(self) -> bytes:
+        """32 bytes over energy, forces and stress; a missing label differs from any value."""
+        digest = hashlib.sha256()
+        for label in (self.energy, self.forces, self.stress):
+            digest.update(b"-" if label is None else b"+" + np.asarray(label, dtype="<f8").tobytes())
+        return digest.digest()
+
+    @classmethod
+    def from_atoms(cls, atoms: Atoms, source: str = "") -> Structure:
+        """From ASE atoms (eV, Å), with the labels their calculator already holds; nothing is computed.
+
+        `equibayes.data.read` is the way for files: it also searches `info` and `arrays` for labels.
+        """
+        results = dict(getattr(atoms.calc, "results", None) or {})
+        stress = results.get("stress")
+        if stress is not None and np.shape(stress) == (6,):
+            stress = voigt_to_full(np.asarray(stress, dtype=np.float64))
+        return cls(
+            numbers=atoms.numbers,
+            positions=atoms.positions,
+            cell=atoms.cell.array,
+            pbc=atoms.pbc,
+            energy=results.get("energy"),
+            # From the results, not from get_forces(): that would zero the forces on constrained atoms.
+            forces=results.get("forces"),
+            stress=stress,
+            config_type=str(atoms.info.get("config_type", "")),
+            source=source,
+        )
+
+    def to_atoms(self) -> Atoms:
+        """As ASE atoms (eV, Å), labels in a `SinglePointCalculator`."""
+        from ase import Atoms
+        from ase.calculators.singlepoint import SinglePointCalculator
+
+        atoms = Atoms(numbers=self.numbers, positions=self.positions, cell=self.cell, pbc=self.pbc)
+        if self.config_type:
+            atoms.info["config_type"] = self.config_type
+        results: dict[str, Any] = {"energy": self.energy, "forces": self.forces}
+        if self.stress is not None:
+            results["stress"] = full_to_voigt(self.stress)
+        results = {name: value for name, value in results.items() if value is not None}
+        if results:
+            atoms.calc = SinglePointCalculator(atoms, **results)
+        return atoms
+
+
+def voigt_to_full(voigt: FloatArray) -> FloatArray:
+    """[6] in the order xx, yy, zz, yz, xz, xy to the symmetric [3, 3]."""
+    xx, yy, zz, yz, xz, xy = voigt
+    return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], dtype=np.float64)
+
+
+def full_to_voigt(full: FloatArray) -> FloatArray:
+    """Symmetric [3, 3] to [6] in the order xx, yy, zz, yz, xz, xy."""
+    return np.array([full[0, 0], full[1, 1], full[2, 2], full[1, 2], full[0, 2], full[0, 1]], dtype=np.float64)
+
+
+def _array(value: Any, dtype: Any, shape: tuple[int, ...] | None, what: str) -> npt.NDArray[Any]:
+    """A C-ordered copy-if-needed of exact dtype and shape; `shape` None asks for one axis of any length."""
+    try:
+        raw = np.asarray(value)
+        array = np.ascontiguousarray(raw, dtype=dtype).reshape(raw.shape)
+    except (TypeError, ValueError, OverflowError) as cause:
+        raise InputError(f"{what}: not numbers; look at the file with a text editor") from cause
+    if raw.dtype.kind not in "biuf":
+        raise InputError(f"{what}: of type {raw.dtype}, not real numbers; look at the file with a text editor")
+    if shape is None and array.ndim != 1:
+        raise InputError(f"{what}: of shape {array.shape} where one value an atom is needed")
+    if shape is not None and array.shape != shape:
+        raise InputError(f"{what}: of shape {array.shape} where {shape} is needed; atom counts differ")
+    if dtype is np.int64 and raw.dtype.kind == "f" and not np.array_equal(array, raw):
+        raise InputError(f"{what}: not whole numbers")
+    return array

@@ -1,0 +1,119 @@
+"""What a data set holds, in words and as a dictionary."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from equibayes.data.dataset import Dataset
+from equibayes.data.elements import formula, symbol
+from equibayes.data.plausibility import rms_force
+from equibayes.units import factor
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`lines()` pairs a heading with its text; `to_dict()` holds the same as plain values for JSON, in eV and Å."""
+
+    values: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.values
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Heading and text of every line."""
+        v = self.values
+        result = [("data", v["name"]), ("frames", f"{v['frames']} (numbered from 0)")]
+        if v["frames"]:
+            low, high = v["atoms_per_frame"]
+            result.append(("atoms", f"{low} a frame" if low == high else f"{low} to {high} a frame"))
+            species = ", ".join(f"{name} {count}" for name, count in v["species"].items())
+            result.append(("species", f"{species} (atoms in all frames)"))
+            shown = ", ".join(list(v["formulas"])[:6]) + (", …" if len(v["formulas"]) > 6 else "")
+            result.append(("formulas", shown if len(v["formulas"]) < 2 else f"{len(v['formulas'])}: {shown}"))
+            result.append(("periodic", v["periodic"]))
+        for label in ("energy", "forces", "stress"):
+            found = v["labels"][label]
+            key = f" under '{found['key']}'" if found["key"] else ""
+            result.append((label, f"{found['count']} of {v['frames']}{key}" if found["count"] else "none"))
+        result += [("units", text) for text in self._unit_lines()]
+        if v["energy_range"]:
+            low, high = v["energy_range"]
+            above = v["meV_per_atom_above_min"]
+            text = f"{low:.6f} to {high:.6f} eV"
+            result.append(
+                ("energy range", text if above is None else f"{text} ({above:.4g} meV/atom above the lowest)")
+            )
+        if v["rms_force"] is not None:
+            result.append(("RMS force", f"{v['rms_force']:.4g} eV/Å a component"))
+        if v["isolated_atoms"]:
+            text = ", ".join(f"{name} {energy:.6f}" for name, energy in v["isolated_atoms"].items())
+            result.append(("isolated atoms", f"{text} eV (kept apart from the frames)"))
+        return result + [("note", note) for note in v["notes"]]
+
+    def _unit_lines(self) -> list[str]:
+        units = self.values["units"]
+        if not units:
+            return ["eV, Å"]
+        named = f"{units['energy']}, {units['length']}, {units['force']} ({self.values['units_origin']})"
+        factors = {kind: factor(kind, units[kind]) for kind in ("energy", "length", "force")}
+        if all(value == 1.0 for value in factors.values()):
+            return [named]
+        told = ", ".join(f"{kind} × {value:.10g}" for kind, value in factors.items() if value != 1.0)
+        return [named, f"converted to eV, Å: {told}"]
+
+    def __str__(self) -> str:
+        lines = self.lines()
+        width = max(len(heading) for heading, _ in lines)
+        return "\n".join(f"{heading:<{width}}  {text}" for heading, text in lines)
+
+
+def summarize(data: Dataset) -> Summary:
+    """Count and measure."""
+    report = data.report
+    numbers = Counter(int(z) for s in data for z in s.numbers.tolist())
+    formulas = Counter(formula(s.numbers) for s in data)
+    energies = [(s.energy, len(s), formula(s.numbers)) for s in data if s.energy is not None]
+    n_atoms = data.n_atoms
+    return Summary(
+        {
+            "name": data.name,
+            "format": report.format if report else None,
+            "frames": len(data),
+            "atoms_per_frame": [int(n_atoms.min()), int(n_atoms.max())] if len(data) else None,
+            "species": {symbol(z): numbers[z] for z in sorted(numbers)},
+            "formulas": dict(formulas),
+            "periodic": _periodic(data),
+            "labels": {
+                label: {
+                    "count": sum(getattr(s, label) is not None for s in data),
+                    "key": report.keys.get(label) if report else None,
+                }
+                for label in ("energy", "forces", "stress")
+            },
+            "units": dict(report.units) if report else {},
+            "units_origin": report.units_origin if report else "",
+            "energy_range": [min(energies)[0], max(energies)[0]] if energies else None,
+            "meV_per_atom_above_min": _spread(energies),
+            "rms_force": rms_force(data),
+            "isolated_atoms": {symbol(z): energy for z, energy in sorted(data.isolated_atoms.items())},
+            "notes": list(report.notes) if report else [],
+            "fingerprint": data.fingerprint(),
+        }
+    )
+
+
+def _spread(energies: list[tuple[float, int, str]]) -> float | None:
+    """Largest energy above the lowest of the same formula, meV/atom: totals of different formulas do not compare."""
+    lowest: dict[str, float] = {}
+    for energy, _, name in energies:
+        lowest[name] = min(lowest.get(name, np.inf), energy)
+    return max(((energy - lowest[name]) / n * 1000 for energy, n, name in energies), default=None)
+
+
+def _periodic(data: Dataset) -> str:
+    kinds = Counter("yes" if s.pbc.all() else "no" if not s.pbc.any() else "in some directions" for s in data)
+    if len(kinds) < 2:
+        return next(iter(kinds), "no")
+    return ", ".join(f"{kind}: {count} frames" for kind, count in kinds.items())
