@@ -1,0 +1,95 @@
+"""The prior density of the weights, as a term of the potential u(θ) = −ln p(θ) − Σ ln p(y|x,θ).
+
+The prior enters u once, not once a configuration, and its gradient is part of ∇û like any other.  Adding it as a
+decoupled weight decay instead would bypass the mass M and with it change the posterior.
+
+``StandardNormal``   p(θ) = N(0, I), the paper's choice
+``CentredNormal``    p(θ) = N(c, diag(s²)): around given weights c, with a width s for each group of parameters
+
+Both are callables of the flat weights θ [K, P]; densities are normalised, so that evidence-like comparisons make
+sense.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from equibayes.errors import InputError
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+class Prior(Protocol):
+    """What the posterior asks of a prior."""
+
+    def neg_log_density(self, theta: torch.Tensor) -> torch.Tensor:
+        """−ln p(θ): [K, P] → [K]."""
+        ...
+
+    def gradient(self, theta: torch.Tensor) -> torch.Tensor:
+        """−∇ ln p(θ): [K, P] → [K, P]."""
+        ...
+
+
+@dataclass(frozen=True)
+class StandardNormal:
+    """θ ~ N(0, I)."""
+
+    def neg_log_density(self, theta: torch.Tensor) -> torch.Tensor:
+        """½|θ|² + ½P ln 2π, [K]."""
+        return 0.5 * theta.square().sum(-1) + 0.5 * theta.shape[-1] * LOG_2PI
+
+    def gradient(self, theta: torch.Tensor) -> torch.Tensor:
+        """θ."""
+        return theta.clone()
+
+
+@dataclass(frozen=True, eq=False)
+class CentredNormal:
+    """θ ~ N(c, diag(s²)); ``center`` c is [P] or [K, P], ``width`` s is a standard deviation, [P] or a scalar
+    tensor."""
+
+    center: torch.Tensor
+    width: torch.Tensor
+
+    def __post_init__(self) -> None:
+        if not bool((self.width > 0).all() and self.width.isfinite().all()):
+            raise InputError("every width of the prior must be positive and finite")
+        if not bool(self.center.isfinite().all()):
+            raise InputError("the centre of the prior contains values that are not finite")
+        if self.width.ndim and self.width.shape[-1] != self.center.shape[-1]:
+            raise InputError(
+                f"the prior has {self.width.shape[-1]} widths for {self.center.shape[-1]} parameters; give one each"
+            )
+
+    def neg_log_density(self, theta: torch.Tensor) -> torch.Tensor:
+        """½ Σ ((θ−c)/s)² + Σ ln s + ½P ln 2π, [K]."""
+        z = (theta - self.center) / self.width
+        log_width = self.width.log().expand(theta.shape[-1]).sum()
+        return 0.5 * z.square().sum(-1) + log_width + 0.5 * theta.shape[-1] * LOG_2PI
+
+    def gradient(self, theta: torch.Tensor) -> torch.Tensor:
+        """(θ−c)/s²."""
+        return (theta - self.center) / self.width.square()
+
+
+def group_widths(
+    groups: Mapping[str, slice], widths: Mapping[str, float], size: int, default: float = 1.0
+) -> torch.Tensor:
+    """A width for each of ``size`` parameters, [P] in double precision.
+
+    ``groups`` names slices of the flat weights; ``widths`` gives a standard deviation by name; all else has
+    ``default``.
+    """
+    unknown = sorted(set(widths) - set(groups))
+    if unknown:
+        raise InputError(f"prior width for unknown parameter group '{unknown[0]}'; groups are: {', '.join(groups)}")
+    out = torch.full((size,), default, dtype=torch.float64)
+    for name, width in widths.items():
+        out[groups[name]] = width
+    return out

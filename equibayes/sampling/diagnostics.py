@@ -1,0 +1,163 @@
+"""Is the chain at the right temperature, and have the chains met?
+
+Temperatures, one value a chain, for all parameters or by named group (a layer):
+
+    kinetic           mean(r²)/c       c = 1 (``baoa``) or 1/(1−α/2) (``paper``, whose r is that much wider at T
+    exact) configurational   θ·∇u/d           E[(θ−c)·∇u] = dT for any density exp(−u/T) and any constant c
+
+Both equal T in equilibrium.  The kinetic one reacts within ten steps and watches the integrator; the configurational
+one watches θ itself, needs the whole posterior to be explored, and fluctuates with the minibatch.
+
+Heating by minibatches.  Independent draws whose gradient per configuration ∇û/N has variance B raise the temperature
+of θ to T_eff, with (``baoa``: times 1−α/2)
+
+    T_eff − 1 = NγB/(2M) ≤ NγM/2,        since B ≤ mean((∇û/N)²) ≤ M².
+
+Agreement over samples: rank-normalised split R̂ and effective sample size (Vehtari, Gelman, Simpson, Carpenter,
+Bürkner 2021), for scalar functions of the state such as predictions and the log posterior.  Weights have symmetries
+(permuted channels are the same model), so do not judge weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, overload
+
+import numpy as np
+import torch
+
+from equibayes.errors import InputError
+from equibayes.sampling.sghmc import SGHMCConfig
+
+Groups = Mapping[str, slice]
+MINIMUM_DRAWS = 4
+
+
+@overload
+def kinetic_temperature(momentum: torch.Tensor, config: SGHMCConfig) -> torch.Tensor: ...
+@overload
+def kinetic_temperature(momentum: torch.Tensor, config: SGHMCConfig, groups: Groups) -> dict[str, torch.Tensor]: ...
+def kinetic_temperature(
+    momentum: torch.Tensor, config: SGHMCConfig, groups: Groups | None = None
+) -> torch.Tensor | dict[str, torch.Tensor]:
+    """mean(r²)/c of r [K, P]: [K], or a dictionary of [K] by group."""
+    scale = 1 - config.friction / 2 if config.integrator == "paper" else 1.0
+    return _mean(momentum.square() * scale, groups)
+
+
+@overload
+def configurational_temperature(position: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor: ...
+@overload
+def configurational_temperature(
+    position: torch.Tensor, gradient: torch.Tensor, groups: Groups, center: torch.Tensor | None = None
+) -> dict[str, torch.Tensor]: ...
+def configurational_temperature(
+    position: torch.Tensor, gradient: torch.Tensor, groups: Groups | None = None, center: torch.Tensor | None = None
+) -> torch.Tensor | dict[str, torch.Tensor]:
+    """(θ−c)·∇u/d of θ and ∇u [K, P]: [K], or by group.  A ``center`` c near the mean of θ (default 0) lowers scatter."""
+    displacement = position if center is None else position - center
+    return _mean(displacement * gradient, groups)
+
+
+def _mean(values: torch.Tensor, groups: Groups | None) -> torch.Tensor | dict[str, torch.Tensor]:
+    if groups is None:
+        return values.mean(-1)
+    return {name: values[:, part].mean(-1) for name, part in groups.items()}
+
+
+def temperature_rise(
+    gradient_variance: torch.Tensor, mass: torch.Tensor, learning_rate: float, data_size: float, config: SGHMCConfig
+) -> torch.Tensor:
+    """(T_eff − T) of θ for independent minibatches, elementwise.  ``gradient_variance`` is B, the variance of ∇û/N."""
+    factor = 1 - config.friction / 2 if config.integrator == "baoa" else 1.0
+    return factor * data_size * learning_rate * gradient_variance / (2 * mass)
+
+
+def temperature_rise_bound(mass: torch.Tensor, learning_rate: float | torch.Tensor, data_size: float) -> torch.Tensor:
+    """NγM/2 for every parameter, [K, P]; ``learning_rate`` is a number or [K].  Log its mean and its maximum."""
+    γ = torch.as_tensor(learning_rate, dtype=mass.dtype, device=mass.device).reshape(-1, 1)
+    return 0.5 * data_size * γ * mass
+
+
+class Convergence(NamedTuple):
+    """R̂ and effective sample size of each quantity; NaN with a reason in words where they are undefined."""
+
+    r_hat: np.ndarray
+    ess: np.ndarray
+    """Bulk effective sample size, over all chains."""
+    reason: str | None
+
+
+def convergence(draws: np.ndarray) -> Convergence:
+    """Rank-normalised split R̂ and bulk ESS of ``draws`` [chains, draws, …quantities].
+
+    R̂ is the larger of that of the ranks (location) and that of the ranks of |x − median| (scale), computed between
+    the halves of all chains.
+    """
+    draws = np.asarray(draws, dtype=np.float64)
+    if draws.ndim < 2:
+        raise InputError(f"draws must be [chains, draws, ...], not {draws.shape}")
+    chains, length, *rest = draws.shape
+    undefined = np.full(rest, np.nan)
+    if length < MINIMUM_DRAWS:
+        too_few = f"{length} draws a chain are too few for R-hat and ESS: {MINIMUM_DRAWS} or more are needed"
+        return Convergence(undefined, undefined.copy(), too_few)
+    columns = draws.reshape(chains, length, -1)
+    table = np.array([_r_hat_and_ess(columns[..., q]) for q in range(columns.shape[-1])]).reshape(*rest, 2)
+    reason = None
+    if np.isnan(table).any():
+        reason = "some quantities are not finite, or the same in every draw, so R-hat and ESS are undefined for them"
+    return Convergence(table[..., 0], table[..., 1], reason)
+
+
+def _r_hat_and_ess(draws: np.ndarray) -> tuple[float, float]:
+    """Of one quantity, [chains, draws]."""
+    if not np.isfinite(draws).all() or np.ptp(draws) == 0:
+        return np.nan, np.nan
+    halves = _split(draws)
+    ranks = _rank_normalise(halves)
+    folded = _rank_normalise(np.abs(halves - np.median(halves)))
+    return max(_r_hat(ranks), _r_hat(folded)), _ess(ranks)
+
+
+def _split(draws: np.ndarray) -> np.ndarray:
+    """Each chain as two chains, so that a drift within a chain shows as a difference between chains.  The middle draw
+    of
+    an odd number is left out."""
+    half = draws.shape[1] // 2
+    return np.concatenate([draws[:, :half], draws[:, -half:]])
+
+
+def _rank_normalise(draws: np.ndarray) -> np.ndarray:
+    """Normal scores Φ⁻¹((rank − 3/8)/(S + 1/4)); ties share their mean rank.  Makes R̂ and ESS blind to heavy tails."""
+    _, inverse, counts = np.unique(draws, return_inverse=True, return_counts=True)
+    mean_rank = np.cumsum(counts) - (counts - 1) / 2
+    shares = (mean_rank[inverse].reshape(draws.shape) - 0.375) / (draws.size + 0.25)
+    return torch.special.ndtri(torch.from_numpy(shares)).numpy()
+
+
+def _r_hat(z: np.ndarray) -> float:
+    """√(((n−1)/n W + B/n)/W) with W the mean variance within chains and B/n the variance of the chain means."""
+    n = z.shape[1]
+    within = z.var(axis=1, ddof=1).mean()
+    return float(np.sqrt((n - 1) / n + z.mean(axis=1).var(ddof=1) / within)) if within > 0 else float("nan")
+
+
+def _ess(z: np.ndarray) -> float:
+    """S/τ with τ = −1 + 2 Σ Γ_t over the sums Γ_t = ρ_2t + ρ_2t+1 of neighbouring autocorrelations, cut where they
+    turn
+    negative and made monotone (Geyer).  ρ_t combines all chains, so chains that disagree count as correlated."""
+    chains, n = z.shape
+    centred = z - z.mean(axis=1, keepdims=True)
+    spectrum = np.fft.rfft(centred, n=2 * n, axis=1)
+    autocovariance = np.fft.irfft(np.abs(spectrum) ** 2, axis=1)[:, :n].mean(axis=0) / n
+    within = autocovariance[0] * n / (n - 1)
+    pooled = autocovariance[0] + z.mean(axis=1).var(ddof=1)
+    ρ = 1 - (within - autocovariance) / pooled
+    ρ[0] = 1
+    pairs = ρ[: n - n % 2].reshape(-1, 2).sum(axis=1)[: max(1, (n - 1) // 2)]
+    negative = np.flatnonzero(pairs < 0)
+    kept = int(negative[0]) if len(negative) else len(pairs)
+    remainder = max(0.0, float(ρ[2 * kept])) if kept < len(pairs) else 0.0
+    τ = -1 + 2 * np.minimum.accumulate(pairs[:kept]).sum() + remainder
+    return float(chains * n / max(τ, 1 / np.log10(chains * n)))
