@@ -1,0 +1,1 @@
+"""Interatomic forces that know how far to be trusted."""

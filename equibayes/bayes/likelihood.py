@@ -1,0 +1,30 @@
+"""The Gaussian likelihood of energy and forces:
+
+    ln p(y | x, θ) = ln N(E; μ_E, σ_E²) + Σ_i Σ_a ln N(F_ia; μ_F,ia, σ_F,i²)
+
+*summed* over the 3n components and the energy of a configuration.  Averaging over atoms would silently temper the posterior by about
+3n + 1 (see the notes on the sampler).
+"""
+
+from math import log, pi
+
+import torch
+
+from equibayes.bayes.model import ModelOutput
+from equibayes.data.graph import Graph
+from equibayes.data.resident import Labels
+from equibayes.network.nequip import sum_over_structures
+
+
+def log_likelihood(output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
+    """ln p of every structure, [K, B] float64.  A structure without an energy label (NaN) counts by its forces alone."""
+    known = ~torch.isnan(labels.energy)
+    energy = gaussian_log_density(labels.energy.nan_to_num() - output.energy, output.log_sigma_energy.double())
+    forces = gaussian_log_density(labels.forces - output.forces, output.log_sigma_forces[..., None])
+    per_atom = (forces.sum(-1) * graph.real).double()
+    return torch.where(known, energy, 0.0) + sum_over_structures(per_atom, graph)
+
+
+def gaussian_log_density(error: torch.Tensor, log_sigma: torch.Tensor) -> torch.Tensor:
+    """ln N(error; 0, σ²), elementwise."""
+    return -0.5 * (error * torch.exp(-log_sigma)) ** 2 - log_sigma - 0.5 * log(2 * pi)

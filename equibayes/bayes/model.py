@@ -1,0 +1,73 @@
+"""The stochastic model: NequIP for the means, two heads for the deviations, one flat weight vector for all of it."""
+
+from dataclasses import dataclass
+
+import torch
+
+from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, head_parameters, log_sigma_energy, log_sigma_forces
+from equibayes.data.graph import Graph
+from equibayes.network.config import NetworkConfig
+from equibayes.network.nequip import NequIP
+from equibayes.network.weights import Layout
+
+
+@dataclass(frozen=True)
+class ModelOutput:
+    """The predicted density for a graph under K weight sets.
+
+    energy           [K, B] float64  eV, without the energy reference
+    forces           [K, N, 3]       eV/Å
+    stress           [K, B, 3, 3]    eV/Å³, ASE's sign; NaN where there is no volume
+    log_sigma_energy [K, B]          ln(σ_E / eV)
+    log_sigma_forces [K, N]          ln(σ_F / (eV/Å)), the same for the three components
+    features         [K, N, C]
+    """
+
+    energy: torch.Tensor
+    forces: torch.Tensor
+    stress: torch.Tensor
+    log_sigma_energy: torch.Tensor
+    log_sigma_forces: torch.Tensor
+    features: torch.Tensor
+
+    @property
+    def sigma_energy(self) -> torch.Tensor:
+        """[K, B] eV."""
+        return self.log_sigma_energy.exp()
+
+    @property
+    def sigma_forces(self) -> torch.Tensor:
+        """[K, N] eV/Å."""
+        return self.log_sigma_forces.exp()
+
+
+class StochasticModel:
+    """Graph × weights [K, P] -> predicted density.  A function of its weights; holds none."""
+
+    def __init__(self, config: NetworkConfig, start_sigma: float = 1.0) -> None:
+        """start_sigma: where both deviations begin, eV and eV/Å; the RMS force of the data is a good value."""
+        self.config = config
+        self.start_sigma = start_sigma
+        self.network = NequIP(config)
+        width = config.channels[0]
+        self.layout = Layout(
+            [
+                *self.network.layout.parameters,
+                *head_parameters(FORCE_HEAD, width, start_sigma),
+                *head_parameters(ENERGY_HEAD, width, start_sigma),
+            ]
+        )
+
+    def __call__(self, flat: torch.Tensor, graph: Graph, *, differentiable: bool = False) -> ModelOutput:
+        """Evaluate for stored weights [K, P]; with `differentiable` every output can be differentiated by them."""
+        with torch.set_grad_enabled(differentiable):
+            weights = self.layout.forward_weights(flat)
+            base = self.network(weights, graph, differentiable=differentiable)
+            return ModelOutput(
+                energy=base.energy,
+                forces=base.forces,
+                stress=base.virial / graph.volume[..., None, None],
+                log_sigma_energy=log_sigma_energy(weights, base.features, graph),
+                log_sigma_forces=log_sigma_forces(weights, base.features),
+                features=base.features,
+            )

@@ -1,0 +1,85 @@
+"""A whole data set as static arrays on one device, from which minibatches are read without touching the host.
+
+Every frame is padded to the same number of atoms and slots.  A minibatch is then a gather by frame number, with shapes that never
+change, and each chain can have its own frames.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+
+from equibayes.data.graph import Graph, graph_of, pad_graph
+from equibayes.data.structures import Structure
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What was computed for the structures of a Graph.
+
+    energy [G, B] float64  eV, the energy reference subtracted; NaN where there is no label
+    forces [G, N, 3]       eV/Å; 0 at atoms that only fill up
+    """
+
+    energy: torch.Tensor
+    forces: torch.Tensor
+
+
+class ResidentData:
+    """Frames ready to be read by number: `batch(indices [G, B])` gives (Graph, Labels)."""
+
+    def __init__(
+        self,
+        structures: Sequence[Structure],
+        *,
+        r_max: float,
+        species_of: dict[int, int],
+        reference: Sequence[float],
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """reference: the energy (eV) to subtract from each structure's label."""
+        graphs = [graph_of(structure, r_max=r_max, species_of=species_of) for structure in structures]
+        atoms = max(graph.sender.shape[1] for graph in graphs)
+        slots = max(graph.sender.shape[2] for graph in graphs)
+        padded = [pad_graph(graph, atoms, slots) for graph in graphs]
+        # frames take the place of the chain axis: [F, n, …]
+        merged = {f.name: torch.cat([getattr(graph, f.name) for graph in padded]) for f in fields(Graph)}
+        self.frames = Graph(**merged).to(device, dtype)
+        energy = [_energy(s) - shift for s, shift in zip(structures, reference)]
+        forces = np.zeros((len(structures), atoms, 3))
+        for row, structure in zip(forces, structures):
+            if structure.forces is not None:
+                row[: len(structure)] = structure.forces
+        self.energy = torch.tensor(energy, dtype=torch.float64, device=device)
+        self.forces = torch.from_numpy(forces).to(device, dtype)
+
+    def __len__(self) -> int:
+        return len(self.energy)
+
+    @property
+    def num_atoms(self) -> int:
+        """Atoms of a padded frame."""
+        return self.forces.shape[1]
+
+    def batch(self, indices: torch.Tensor) -> tuple[Graph, Labels]:
+        """Frames [G, B] by number -> a Graph of B structures for each of G chains, and its labels."""
+        groups, size = indices.shape
+        frames, atoms, slots = self.frames, *self.frames.sender.shape[1:]
+        place = torch.arange(size, device=indices.device)[None, :, None]  # of a frame in the minibatch
+        padding = frames.structure[indices] == 1  # a frame by itself is structure 0; 1 marks its padding
+        graph = Graph(
+            species=frames.species[indices].flatten(1, 2),
+            sender=(frames.sender[indices] + place[..., None] * atoms).flatten(1, 2),
+            reverse=(frames.reverse[indices] + place[..., None] * atoms * slots).flatten(1, 2),
+            vector=frames.vector[indices].flatten(1, 2),
+            structure=torch.where(padding, size, place).flatten(1, 2),
+            num_atoms=frames.num_atoms[indices].flatten(1, 2),
+            volume=frames.volume[indices].flatten(1, 2),
+        )
+        return graph, Labels(self.energy[indices], self.forces[indices].flatten(1, 2))
+
+
+def _energy(structure: Structure) -> float:
+    return np.nan if structure.energy is None else structure.energy

@@ -1,0 +1,13 @@
+"""Mistakes a user can mend, told in one line."""
+
+
+class InputError(Exception):
+    """Something the user gave us is wrong: a file, a frame, a setting.
+
+    The message is one line that names the thing and the remedy.  The command line prints it without a traceback
+    and exits with status 2; in Python it is an ordinary exception.
+    """
+
+
+class InputWarning(UserWarning):
+    """Input that was accepted but looks wrong (units off by orders of magnitude, duplicate frames)."""

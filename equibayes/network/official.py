@@ -1,0 +1,183 @@
+"""Official NequIP models as ours: same energies, forces and stress, weight for weight.
+
+    model = load_official("best.ckpt")                          # a checkpoint of nequip-train
+    model = convert_official(settings, nequip_model.state_dict())  # a model built by NequIPGNNModel(**settings)
+
+`model.config` and `model.weights` [1, P] then serve wherever ours do, for instance as the centre of a prior.
+
+Two things are rearranged.  NequIP multiplies features with a learned embedding of the species in the self-connection; for each
+species that is one matrix, which is what we store.  And weights that cannot reach the energy are left out (see irreps.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from equibayes.errors import InputError
+from equibayes.network.config import NetworkConfig
+from equibayes.network.irreps import Irrep, LayerPlan
+from equibayes.network.nequip import NequIP
+from equibayes.network.pruning import prune_weights
+from equibayes.network.weights import Weights
+
+# NequIP's defaults where they differ from ours
+OFFICIAL_DEFAULTS: dict[str, Any] = {
+    "num_layers": 4,
+    "l_max": 1,
+    "parity": True,
+    "num_features": 32,
+    "radial_mlp_depth": 1,
+    "radial_mlp_width": 128,
+    "num_bessels": 8,
+    "polynomial_cutoff_p": 6,
+    "type_embed_num_features": None,
+}
+# settings that change the function in ways we do not have, with the value that leaves it as it is
+UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+    "pair_potential": (None,),
+    "per_edge_type_cutoff": (None,),
+    "categorical_graph_field_embed": (None,),
+    "readout_mlp_hidden_layers_depth": (0,),
+    "convnet_sc": (True,),
+    "convnet_resnet": (False,),
+    "learnable_shift": (False,),
+    "convnet_nonlinearity_type": ("gate",),
+}
+
+
+@dataclass(frozen=True)
+class OfficialModel:
+    """A converted model: settings, weights [1, P] float64 in our layout, and energy shifts (eV) by chemical symbol."""
+
+    config: NetworkConfig
+    weights: torch.Tensor
+    shifts: dict[str, float]
+
+
+def load_official(path: str | Path) -> OfficialModel:
+    """Convert a NequIP checkpoint (.ckpt).  Nothing in the file is executed: only tensors and plain containers are read."""
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except Exception as cause:
+        reason = str(cause).splitlines()[0]
+        raise InputError(
+            f"{path}: not a readable NequIP checkpoint ({reason}); load it with nequip and use convert_official"
+        ) from cause
+    try:
+        settings = checkpoint["hyper_parameters"]["model"]
+        state = checkpoint["state_dict"]
+    except (KeyError, TypeError):
+        raise InputError(f"{path}: not a NequIP checkpoint (no model settings or no state_dict in it)") from None
+    return convert_official(settings, state, source=str(path))
+
+
+def convert_official(
+    settings: Mapping[str, Any], state: Mapping[str, torch.Tensor], source: str = "NequIP model"
+) -> OfficialModel:
+    """Convert settings (the arguments of NequIPGNNModel) and a state dict with any prefix."""
+    for name, accepted in UNSUPPORTED.items():
+        if settings.get(name, accepted[0]) not in accepted:
+            raise InputError(f"{source}: {name}={settings[name]} is not supported here; models without it are")
+    state = _strip_prefix(state, source)
+    config = _config(settings, state)
+    full = NequIP(config, prune=False)
+    weights = _weights(full, state)
+    expected = {p.name: (1, *p.shape) for p in full.layout.parameters}
+    for name, shape in expected.items():
+        if tuple(weights[name].shape) != shape:
+            raise InputError(f"{source}: {name} has shape {tuple(weights[name].shape)}, the settings say {shape}")
+    pruned = NequIP(config)
+    flat = prune_weights(full, pruned, full.layout.flatten(weights))
+    return OfficialModel(config, flat, dict(config.per_type_energy_shifts or {}))
+
+
+def _strip_prefix(state: Mapping[str, torch.Tensor], source: str) -> dict[str, torch.Tensor]:
+    anchor = "type_embed.embed_module.weight"
+    found = [key for key in state if key.endswith(anchor)]
+    if not found:
+        raise InputError(f"{source}: no '{anchor}' in the state dict; is this a NequIP GNN of version 0.7 or newer?")
+    prefix = found[0].removesuffix(anchor)
+    return {key.removeprefix(prefix): value.double() for key, value in state.items() if key.startswith(prefix)}
+
+
+def _config(settings: Mapping[str, Any], state: dict[str, torch.Tensor]) -> NetworkConfig:
+    known = {field.name for field in fields(NetworkConfig)}
+    values = {**OFFICIAL_DEFAULTS, **{key: value for key, value in settings.items() if key in known}}
+    for name in ("num_features", "type_names"):
+        if not isinstance(values[name], int):
+            values[name] = list(values[name])
+    types = values["type_names"]
+    for ours, theirs, default in (
+        ("per_type_energy_scales", "per_type_energy_scale_shift.scales", 1.0),
+        ("per_type_energy_shifts", "per_type_energy_scale_shift.shifts", 0.0),
+    ):
+        tensor = state.get(theirs, torch.zeros(0)).reshape(-1)
+        numbers = tensor.tolist() if tensor.numel() else [default]
+        values[ours] = dict(zip(types, numbers * len(types) if len(numbers) == 1 else numbers))
+    return NetworkConfig(**values)
+
+
+def _weights(network: NequIP, state: dict[str, torch.Tensor]) -> Weights:
+    """Stored weights by name, [1, …], in the layout of the unpruned network."""
+    config = network.config
+    embedding = state["type_embed.embed_module.weight"]
+    order = torch.arange(1, config.num_bessels + 1)
+    weights = {
+        "embedding": embedding,
+        "bessel": state["bessel_encode.bessel_weights"].reshape(-1) - order,
+        "readout": state["per_atom_energy_readout.mlp_module.mlp.0.weight"],
+    }
+    for number, layer in enumerate(network.layers):
+        conv = {
+            key.removeprefix(f"layer{number}_convnet.conv."): value
+            for key, value in state.items()
+            if key.startswith(f"layer{number}_convnet.conv.")
+        }
+        for name, value in _block_weights(layer, conv, embedding, config.radial_mlp_depth).items():
+            weights[f"layer{number}.{name}"] = value
+    return {name: value[None] for name, value in weights.items()}
+
+
+def _block_weights(
+    layer: LayerPlan, conv: dict[str, torch.Tensor], embedding: torch.Tensor, depth: int
+) -> dict[str, torch.Tensor]:
+    """Cut e3nn's concatenated weights into matrices.
+
+    e3nn sorts irreps by (l, parity) and stores one matrix after the other; NequIP lists paths by source, then edge, then target.
+    """
+    result = {f"radial.{i}": conv[f"edge_mlp.mlp.{2 * i}.weight"] for i in range(depth + 1)}
+    sizes = {path: layer.inputs[path.source] for path in layer.paths}
+    sources = list(layer.inputs)
+    their_paths = sorted(layer.paths, key=lambda p: (sources.index(p.source), p.edge, p.target.l))
+    by_path = dict(zip(their_paths, result[f"radial.{depth}"].split([sizes[path] for path in their_paths], 1)))
+    result[f"radial.{depth}"] = torch.cat([by_path[path] for path in layer.paths], 1)
+
+    shapes = [(irrep, layer.inputs[irrep], layer.inputs[irrep]) for irrep in layer.inputs]
+    for irrep, matrix in _cut(conv["linear_1.weight"], shapes).items():
+        if irrep in layer.sources:
+            result[f"linear_1.{irrep}"] = matrix
+
+    shapes = [(irrep, layer.collected(irrep), layer.before_gate(irrep)) for irrep in sorted(layer.outputs)]
+    for irrep, matrix in _cut(conv["linear_2.weight"], shapes).items():
+        rows = [path for path in their_paths if path.target == irrep]
+        by_path = dict(zip(rows, matrix.split([sizes[path] for path in rows], 0)))
+        result[f"linear_2.{irrep}"] = torch.cat([by_path[path] for path in layer.paths_to(irrep)], 0)
+
+    if layer.self_connection:
+        width = embedding.shape[1]
+        shapes = [(irrep, layer.inputs[irrep] * width, layer.before_gate(irrep)) for irrep in layer.self_connection]
+        for irrep, matrix in _cut(conv["sc.weight"], shapes).items():
+            tensor = matrix.reshape(layer.inputs[irrep], width, -1)
+            result[f"self_connection.{irrep}"] = torch.einsum("tv,uvw->tuw", embedding, tensor) / sqrt(width)
+    return result
+
+
+def _cut(flat: torch.Tensor, shapes: list[tuple[Irrep, int, int]]) -> dict[Irrep, torch.Tensor]:
+    pieces = flat.reshape(-1).split([rows * columns for _, rows, columns in shapes])
+    return {irrep: piece.reshape(rows, columns) for (irrep, rows, columns), piece in zip(shapes, pieces)}

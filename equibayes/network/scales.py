@@ -1,0 +1,48 @@
+"""What the network takes from the training data before it sees a label twice: species, sizes and energy scales."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from equibayes.data.elements import symbol
+from equibayes.data.neighbors import neighbor_list
+from equibayes.data.structures import Structure
+from equibayes.errors import InputError
+from equibayes.network.config import NetworkConfig
+
+# Neighbours are counted on at most this many frames, spread over the set: the mean does not need more.
+COUNTED_FRAMES = 100
+
+
+def fit_scales(config: NetworkConfig, structures: Sequence[Structure]) -> NetworkConfig:
+    """Fill in what the user left open: type_names, avg_num_neighbors, per_type_energy_scales (the RMS force component)."""
+    changes: dict[str, object] = {}
+    if not config.type_names:
+        numbers = sorted({int(z) for structure in structures for z in structure.numbers})
+        changes["type_names"] = [symbol(z) for z in numbers]
+    if config.avg_num_neighbors is None:
+        changes["avg_num_neighbors"] = mean_neighbors(structures, config.r_max)
+    if config.per_type_energy_scales is None:
+        changes["per_type_energy_scales"] = rms_force(structures)
+    return replace(config, **changes)  # type: ignore[arg-type]
+
+
+def rms_force(structures: Sequence[Structure]) -> float:
+    """Root mean square of all force components, eV/Å."""
+    forces = [structure.forces.ravel() for structure in structures if structure.forces is not None]
+    if not forces:
+        raise InputError("no forces in the training data; the energy scale of the model is taken from them")
+    rms = float(np.sqrt(np.mean(np.concatenate(forces) ** 2)))
+    if rms == 0.0:
+        raise InputError("all forces in the training data are 0; are the labels right?")
+    return rms
+
+
+def mean_neighbors(structures: Sequence[Structure], r_max: float) -> float:
+    """Average number of neighbours of an atom within the cutoff."""
+    chosen = structures[:: max(1, len(structures) // COUNTED_FRAMES)]
+    edges = sum(len(neighbor_list(s.positions, s.cell, s.pbc, r_max).sender) for s in chosen)
+    atoms = sum(len(s) for s in chosen)
+    # a set of isolated atoms has no neighbours at all; 1 leaves their (absent) messages as they are
+    return edges / atoms if edges else 1.0

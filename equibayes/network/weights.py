@@ -1,0 +1,88 @@
+"""All weights of K networks in one flat buffer [K, P], and the named views that the network reads.
+
+The sampler sees a vector whose every entry is of order one; the network sees matrices already scaled for the forward pass.  The
+ratio is a constant per parameter (1/√fan-in and such, e3nn's normalisation), so that N(0, I) is a sensible prior.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import torch
+
+Weights = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One named array of weights.
+
+    scale    factor between the stored weight and the one used in the forward pass
+    start    'normal': drawn from N(0, 1); a number: that constant
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    scale: float = 1.0
+    start: str | float = "normal"
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def group(self) -> str:
+        """What the parameter belongs to ('layer0', 'readout', …): the unit of diagnostics and of prior widths."""
+        return self.name.split(".")[0]
+
+
+class Layout:
+    """Where each parameter lies in the flat buffer."""
+
+    def __init__(self, parameters: Iterable[Parameter]) -> None:
+        self.parameters = tuple(parameters)
+        self.names = [parameter.name for parameter in self.parameters]
+        if len(set(self.names)) != len(self.names):
+            raise ValueError("parameter names must be distinct")
+        self.sizes = [parameter.size for parameter in self.parameters]
+        self.size = sum(self.sizes)
+
+    @cached_property
+    def groups(self) -> dict[str, torch.Tensor]:
+        """Indices [n] into the flat buffer for each group of parameters."""
+        names = [parameter.group for parameter in self.parameters for _ in range(parameter.size)]
+        return {group: torch.tensor([i for i, n in enumerate(names) if n == group]) for group in dict.fromkeys(names)}
+
+    @cached_property
+    def scale(self) -> torch.Tensor:
+        """[P] float64 factors from stored to forward weights."""
+        return torch.cat([torch.full((p.size,), p.scale, dtype=torch.float64) for p in self.parameters])
+
+    def views(self, flat: torch.Tensor) -> Weights:
+        """Stored weights by name, [K, P] -> {name: [K, *shape]}, without copying."""
+        pieces = flat.split(self.sizes, dim=1)
+        return {p.name: piece.reshape(flat.shape[0], *p.shape) for p, piece in zip(self.parameters, pieces)}
+
+    def forward_weights(self, flat: torch.Tensor) -> Weights:
+        """Weights as the network uses them, [K, P] -> {name: [K, *shape]}; differentiable in `flat`."""
+        return self.views(flat * self.scale.to(flat))
+
+    def flatten(self, weights: Weights) -> torch.Tensor:
+        """The inverse of `views`."""
+        chains = next(iter(weights.values())).shape[0]
+        return torch.cat([weights[name].reshape(chains, -1) for name in self.names], 1)
+
+    def start(self, chains: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Initial weights [K, P]; chain k depends on (seed, k) alone, so that chains can be added or run apart."""
+        return torch.cat([self._start_one(seed, chain, dtype) for chain in range(chains)])
+
+    def _start_one(self, seed: int, chain: int, dtype: torch.dtype) -> torch.Tensor:
+        generator = torch.Generator().manual_seed((seed * 1_000_003 + chain) % 2**63)
+        pieces = []
+        for p in self.parameters:
+            if isinstance(p.start, str):
+                pieces.append(torch.randn(p.size, generator=generator, dtype=torch.float64))
+            else:
+                pieces.append(torch.full((p.size,), p.start, dtype=torch.float64))
+        return torch.cat(pieces)[None].to(dtype)
