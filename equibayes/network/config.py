@@ -1,17 +1,11 @@
 """The network's settings, named as in NequIP, and its presets."""
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from equibayes.config import setting
 from equibayes.errors import InputError
 from equibayes.network.harmonics import L_MAX
-
-
-def setting(default: Any, help: str) -> Any:
-    """A dataclass field that carries its own documentation; templates and references are written from it."""
-    if isinstance(default, (list, dict)):
-        return field(default_factory=lambda: type(default)(default), metadata={"help": help})
-    return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)

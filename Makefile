@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine with Python >= 3.11, pip and make:  make demo,  make test
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+RUN    := $(VENV)/.installed
+DEV    := $(VENV)/.installed-dev
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test test-all lint bench docs clean
+
+demo: $(RUN)  ## the main job on bundled real data, on a CPU
+	$(BIN)/python examples/demo.py --output demo-output
+
+test: lint  ## lint, types, layers and all tests that take less than a few minutes
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+test-all: lint  ## also the longer checks
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(DEV)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(DEV)  ## speed, as ratios in one run; results go to results/speed
+	$(BIN)/python benchmarks/network.py
+
+docs: $(DEV)  ## placeholder until the documentation site exists: checks that the README's commands are real targets
+	@grep -q "make demo" README.md && grep -q "make test" README.md && echo "README.md and docs/ are the documentation"
+
+clean:
+	rm -rf $(VENV) demo-output
+
+# The environment is made once; a second run starts at once.  torch comes first and alone, so that nothing else can choose its build.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "equibayes needs Python >= 3.11; set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(RUN): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing (once; torch is large) ..."
+	$(PIP) torch
+	$(PIP) --editable .
+	@touch $@
+
+$(DEV): $(RUN)
+	$(PIP) --editable ".[dev]"
+	@touch $@

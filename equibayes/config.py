@@ -1,0 +1,176 @@
+"""Settings typed once: a dataclass a section, whose fields carry their own documentation.
+
+Checking of user input, overrides (`section.key=value`), the commented YAML template and the reference in the documentation all come
+from the dataclasses.  A key that does not exist is refused with the nearest one that does.
+"""
+
+import difflib
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from equibayes.errors import InputError
+
+T = TypeVar("T")
+
+
+def setting(default: Any, help: str, choices: Iterable[str] = ()) -> Any:
+    """A dataclass field with a default, a sentence about it and, for names, the values it can take."""
+    metadata = {"help": help, "choices": tuple(choices)}
+    if isinstance(default, (list, dict)):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def section(kind: type, help: str) -> Any:
+    """A dataclass field that is itself a section of settings."""
+    return field(default_factory=kind, metadata={"help": help, "choices": ()})
+
+
+def build(kind: type[T], values: Mapping[str, Any], base: T | None = None, where: str = "") -> T:
+    """A checked `kind` from nested plain values; what is not given is taken from `base`, else from the defaults."""
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    hints = get_type_hints(kind)
+    if not isinstance(values, Mapping):
+        raise InputError(f"{where or 'configuration'}: expected a section of settings, got {values!r}")
+    arguments: dict[str, Any] = {f: getattr(base, f) for f in known} if base is not None else {}
+    for key, value in values.items():
+        name = f"{where}.{key}" if where else str(key)
+        if key not in known:
+            raise InputError(f"{name}: no such setting{_nearest(str(key), known)}")
+        if is_dataclass(hints[key]):
+            arguments[key] = build(hints[key], value or {}, arguments.get(key), name)  # type: ignore[arg-type]
+        else:
+            arguments[key] = _convert(value, hints[key], name)
+            choices = known[key].metadata.get("choices", ())
+            if choices and arguments[key] not in choices:
+                raise InputError(f"{name}={value}: must be one of {', '.join(choices)}{_nearest(str(value), choices)}")
+    return kind(**arguments)
+
+
+def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
+    """`section.key=value` words as nested values; the right-hand side is read as YAML."""
+    import yaml
+
+    result: dict[str, Any] = {}
+    for word in words:
+        path, equals, text = word.partition("=")
+        if not equals or not path:
+            raise InputError(f"'{word}': an override is written section.key=value")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise InputError(f"'{word}': '{text}' cannot be read as a value") from None
+        *parents, last = path.split(".")
+        place = result
+        for parent in parents:
+            place = place.setdefault(parent, {})
+            if not isinstance(place, dict):
+                raise InputError(f"'{word}': '{parent}' is a setting, not a section")
+        place[last] = value
+    return result
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Settings from a YAML file."""
+    import yaml
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        values = yaml.safe_load(text)
+    except OSError as cause:
+        raise InputError(f"{path}: cannot be read ({cause.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not a text file") from None
+    except yaml.YAMLError as cause:
+        mark = getattr(cause, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise InputError(f"{path}{line}: not valid YAML ({getattr(cause, 'problem', 'syntax error')})") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected settings as 'key: value', got a {type(values).__name__}")
+    return values
+
+
+def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested values laid over each other, later ones on top."""
+    result: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            if isinstance(value, Mapping) and isinstance(result.get(key), dict):
+                result[key] = merge(result[key], value)
+            else:
+                result[key] = merge(value) if isinstance(value, Mapping) else value
+    return result
+
+
+def template(instance: Any, indent: int = 0) -> str:
+    """Commented YAML of a configuration: each setting with its help and its value."""
+    import yaml
+
+    pad, lines = "  " * indent, []
+    for f in fields(instance):
+        value, help_text = getattr(instance, f.name), f.metadata.get("help", "")
+        choices = f.metadata.get("choices", ())
+        note = help_text + (f" ({', '.join(choices)})" if choices else "")
+        if is_dataclass(value):
+            lines.append(f"\n{pad}# {note}\n{pad}{f.name}:\n{template(value, indent + 1)}")
+        else:
+            text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=1000).strip()
+            lines.append(f"{pad}{f.name}: {text.removesuffix('...').strip()}  # {note}")
+    return "\n".join(lines)
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else f"; there are {', '.join(known)}"
+
+
+def _convert(value: Any, hint: Any, name: str) -> Any:
+    """`value` as the annotated type; numbers may be written as text (YAML reads 1e-3 as text), nothing else is guessed."""
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    for option in options:
+        try:
+            return _as(value, option)
+        except (TypeError, ValueError):
+            continue
+    raise InputError(f"{name}={value!r}: must be {' or '.join(_describe(option) for option in options)}")
+
+
+def _as(value: Any, option: Any) -> Any:
+    origin, args = get_origin(option) or option, get_args(option)
+    if option is type(None) or option is None:
+        if value is None or value == "none":
+            return None
+        raise TypeError
+    if origin is bool:
+        if isinstance(value, bool):
+            return value
+        raise TypeError
+    if origin is int and not isinstance(value, bool):
+        number = float(value) if isinstance(value, str) else value
+        if isinstance(number, (int, float)) and number == int(number):
+            return int(number)
+        raise TypeError
+    if origin is float and not isinstance(value, bool) and isinstance(value, (int, float, str)):
+        return float(value)
+    if origin is str and isinstance(value, str):
+        return value
+    if origin is list and isinstance(value, (list, tuple)):
+        return [_as(item, args[0]) for item in value]
+    if origin is dict and isinstance(value, Mapping):
+        return {str(key): _as(item, args[1]) for key, item in value.items()}
+    raise TypeError
+
+
+def _describe(option: Any) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", type(None): "none"}
+    origin = get_origin(option)
+    if origin is list:
+        return f"a list, each {_describe(get_args(option)[0])}"
+    if origin is dict:
+        return f"names with values, each {_describe(get_args(option)[1])}"
+    return names.get(option, str(option))
