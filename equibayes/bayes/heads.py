@@ -53,4 +53,4 @@ def log_sigma_energy(weights: Weights, features: torch.Tensor, graph: Graph) -> 
     structures = graph.num_structures
     member = graph.structure.expand(chains, -1)[:, None, :] == torch.arange(structures, device=features.device)[:, None]
     masked = per_atom[:, None, :].masked_fill(~member, -torch.inf)  # [K, B, N]
-    return torch.logsumexp(masked, 2) - graph.num_atoms.log()
+    return torch.logsumexp(masked, 2) - graph.num_atoms.to(per_atom).log()
