@@ -5,6 +5,9 @@
 
 `model.config` and `model.weights` [1, P] then serve wherever ours do, for instance as the centre of a prior.
 
+A checkpoint is read without executing anything in it, and with the weights that nequip itself would evaluate with: the moving
+average where there is one (official_checkpoint.py).
+
 Two things are rearranged.  NequIP multiplies features with a learned embedding of the species in the self-connection; for each
 species that is one matrix, which is what we store.  And weights that cannot reach the energy are left out (see irreps.py).
 """
@@ -21,6 +24,7 @@ from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig
 from equibayes.network.irreps import Irrep, LayerPlan
 from equibayes.network.nequip import NequIP
+from equibayes.network.official_checkpoint import read_checkpoint
 from equibayes.network.pruning import prune_weights
 from equibayes.network.weights import Weights
 
@@ -36,6 +40,16 @@ OFFICIAL_DEFAULTS: dict[str, Any] = {
     "polynomial_cutoff_p": 6,
     "type_embed_num_features": None,
 }
+# architectures that NequIP names; explicit settings go before them
+OFFICIAL_PRESETS: dict[str, dict[str, Any]] = {
+    name: {"parity": False, "type_embed_num_features": 32, "radial_mlp_depth": 1, "radial_mlp_width": 128, **sizes}
+    for name, sizes in {
+        "S": {"num_layers": 2, "l_max": 1, "num_features": [128, 64]},
+        "M": {"num_layers": 4, "l_max": 2, "num_features": [128, 64, 32]},
+        "L": {"num_layers": 6, "l_max": 3, "num_features": [128, 64, 32, 32]},
+    }.items()
+}
+BUILDERS = ("NequIPGNNModel", "PresetNequIPGNNModel")
 # settings that change the function in ways we do not have, with the value that leaves it as it is
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "pair_potential": (None,),
@@ -46,6 +60,21 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "convnet_resnet": (False,),
     "learnable_shift": (False,),
     "convnet_nonlinearity_type": ("gate",),
+    "convnet_nonlinearity_scalars": ({"e": "silu", "o": "tanh"},),
+    "convnet_nonlinearity_gates": ({"e": "silu", "o": "tanh"},),
+}
+# settings that say how a model is trained or run, not what it computes
+WITHOUT_EFFECT = {
+    "_target_",
+    "preset",
+    "seed",
+    "compile_mode",
+    "do_derivatives",
+    "bessel_trainable",
+    "per_type_energy_scales_trainable",
+    "per_type_energy_shifts_trainable",
+    "readout_mlp_hidden_layers_width",
+    "readout_mlp_nonlinearity",
 }
 
 
@@ -60,20 +89,7 @@ class OfficialModel:
 
 def load_official(path: str | Path) -> OfficialModel:
     """Convert a NequIP checkpoint (.ckpt).  Nothing in the file is executed: only tensors and plain containers are read."""
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except Exception as cause:
-        reason = str(cause).splitlines()[0]
-        raise InputError(
-            f"{path}: not a readable NequIP checkpoint ({reason}); load it with nequip and use convert_official"
-        ) from cause
-    try:
-        settings = checkpoint["hyper_parameters"]["model"]
-        state = checkpoint["state_dict"]
-    except (KeyError, TypeError):
-        raise InputError(f"{path}: not a NequIP checkpoint (no model settings or no state_dict in it)") from None
+    settings, state = read_checkpoint(path)
     return convert_official(settings, state, source=str(path))
 
 
@@ -81,28 +97,52 @@ def convert_official(
     settings: Mapping[str, Any], state: Mapping[str, torch.Tensor], source: str = "NequIP model"
 ) -> OfficialModel:
     """Convert settings (the arguments of NequIPGNNModel) and a state dict with any prefix."""
-    for name, accepted in UNSUPPORTED.items():
-        if settings.get(name, accepted[0]) not in accepted:
-            raise InputError(f"{source}: {name}={settings[name]} is not supported here; models without it are")
     state = _strip_prefix(state, source)
-    config = _config(settings, state)
+    config = _config(_supported(settings, source), state)
     full = NequIP(config, prune=False)
-    weights = _weights(full, state)
-    expected = {p.name: (1, *p.shape) for p in full.layout.parameters}
-    for name, shape in expected.items():
-        if tuple(weights[name].shape) != shape:
-            raise InputError(f"{source}: {name} has shape {tuple(weights[name].shape)}, the settings say {shape}")
+    try:
+        weights = _weights(full, state)
+        expected = {p.name: (1, *p.shape) for p in full.layout.parameters}
+        wrong = [name for name, shape in expected.items() if tuple(weights[name].shape) != shape]
+        if wrong:
+            raise ValueError(f"{wrong[0]} has shape {tuple(weights[wrong[0]].shape)[1:]}, not {expected[wrong[0]][1:]}")
+    except (KeyError, RuntimeError, ValueError) as cause:
+        reason = f"no {cause.args[0]}" if isinstance(cause, KeyError) else str(cause).splitlines()[0]
+        raise InputError(f"{source}: weights and settings do not belong together ({reason})") from cause
     pruned = NequIP(config)
     flat = prune_weights(full, pruned, full.layout.flatten(weights))
     return OfficialModel(config, flat, dict(config.per_type_energy_shifts or {}))
 
 
+def _supported(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Settings with those of a preset filled in; whatever we would compute differently, or do not know, is an error."""
+    builder = str(settings.get("_target_", BUILDERS[0]))
+    if builder.split(".")[-1] not in BUILDERS:
+        raise InputError(f"{source}: built by {builder}; only {' and '.join(BUILDERS)} are supported here")
+    preset = settings.get("preset")
+    if preset is not None and str(preset).upper() not in OFFICIAL_PRESETS:
+        raise InputError(f"{source}: preset={preset} is not supported here; {', '.join(OFFICIAL_PRESETS)} are")
+    settings = {**OFFICIAL_PRESETS.get(str(preset).upper(), {}), **settings}
+    for name in ("r_max", "type_names"):
+        if name not in settings:
+            raise InputError(f"{source}: no {name} in the settings of the model")
+    ours = {field.name for field in fields(NetworkConfig)}
+    for name, value in settings.items():
+        if name in UNSUPPORTED and value not in UNSUPPORTED[name]:
+            raise InputError(f"{source}: {name}={value} is not supported here; models without it are")
+        if name not in UNSUPPORTED and name not in WITHOUT_EFFECT and name not in ours:
+            raise InputError(f"{source}: the setting {name}={value} is not known here")
+    return settings
+
+
 def _strip_prefix(state: Mapping[str, torch.Tensor], source: str) -> dict[str, torch.Tensor]:
     anchor = "type_embed.embed_module.weight"
-    found = [key for key in state if key.endswith(anchor)]
+    found = [key.removesuffix(anchor) for key in state if key.endswith(anchor)]
     if not found:
         raise InputError(f"{source}: no '{anchor}' in the state dict; is this a NequIP GNN of version 0.7 or newer?")
-    prefix = found[0].removesuffix(anchor)
+    if len(found) > 1:
+        raise InputError(f"{source}: holds {len(found)} models ({', '.join(found)}); convert them one by one")
+    prefix = found[0]
     return {key.removeprefix(prefix): value.double() for key, value in state.items() if key.startswith(prefix)}
 
 
