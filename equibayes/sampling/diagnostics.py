@@ -54,7 +54,7 @@ def configurational_temperature(
 def configurational_temperature(
     position: torch.Tensor, gradient: torch.Tensor, groups: Groups | None = None, center: torch.Tensor | None = None
 ) -> torch.Tensor | dict[str, torch.Tensor]:
-    """(θ−c)·∇u/d of θ and ∇u [K, P]: [K], or by group.  A ``center`` c near the mean of θ (default 0) lowers scatter."""
+    """(θ−c)·∇u/d of θ and ∇u [K, P]: [K], or by group.  ``center`` c: near the mean of θ it lowers the scatter."""
     displacement = position if center is None else position - center
     return _mean(displacement * gradient, groups)
 
@@ -157,7 +157,7 @@ def _ess(z: np.ndarray) -> float:
     ρ[0] = 1
     pairs = ρ[: n - n % 2].reshape(-1, 2).sum(axis=1)[: max(1, (n - 1) // 2)]
     negative = np.flatnonzero(pairs < 0)
-    kept = int(negative[0]) if len(negative) else len(pairs)
-    remainder = max(0.0, float(ρ[2 * kept])) if kept < len(pairs) else 0.0
+    kept = max(1, min(len(pairs) - 1, int(negative[0]) if len(negative) else len(pairs)))
+    remainder = max(0.0, float(ρ[2 * kept])) if kept < len(pairs) else 0.0  # half of the first pair that is cut
     τ = -1 + 2 * np.minimum.accumulate(pairs[:kept]).sum() + remainder
     return float(chains * n / max(τ, 1 / np.log10(chains * n)))

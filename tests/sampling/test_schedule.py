@@ -1,0 +1,116 @@
+"""Named schedules: their values, where the mass freezes, and when samples are taken."""
+
+import math
+
+import numpy as np
+import pytest
+
+from equibayes.errors import InputError
+from equibayes.sampling.schedule import BurnIn, Cycles, Schedule
+
+
+def test_burn_in_decays_exponentially_between_its_ends():
+    plan = Schedule(BurnIn(steps=1001), Cycles(count=0))
+    rates = plan.learning_rates()
+    assert plan.total_steps == len(rates) == 1001
+    assert rates[0] == pytest.approx(1e-2)
+    assert rates[-1] == pytest.approx(1e-5)
+    np.testing.assert_allclose(rates[1:] / rates[:-1], 1e-3 ** (1 / 1000), rtol=1e-12)
+
+
+def test_rise_and_fall_is_the_printed_formula():
+    K = 50
+    plan = Schedule(BurnIn(steps=0), Cycles("rise_and_fall", count=2, length=K, peak=1e-3))
+    i = np.arange(1, 2 * K + 1)
+    printed = 1e-3 / 2 * (np.cos(np.pi + i * np.pi / K) + 1)
+    np.testing.assert_allclose(plan.learning_rates(), np.tile(printed, 2), atol=1e-18)
+    assert plan.sample_steps == [2 * K - 1, 4 * K - 1]
+    assert plan.at(K - 1).learning_rate == pytest.approx(1e-3)
+    assert plan.at(2 * K - 1) == plan.at(2 * K - 1)._replace(collect=True, cycle=0)
+    assert plan.at(2 * K - 1).learning_rate == pytest.approx(0, abs=1e-18)
+    assert plan.at(2 * K).cycle == 1
+
+
+def test_restart_falls_from_the_peak():
+    plan = Schedule(BurnIn(steps=0), Cycles("restart", count=3, length=40, peak=2e-3))
+    rates = plan.learning_rates()
+    assert len(rates) == 120
+    assert rates[0] == rates[40] == 2e-3
+    assert bool((np.diff(rates[:40]) < 0).all())
+    assert rates[39] < 2e-3 / 500
+    assert plan.sample_steps == [39, 79, 119]
+
+
+def test_constant():
+    plan = Schedule(BurnIn(steps=0), Cycles("constant", count=3, length=7, peak=2e-3))
+    assert set(plan.learning_rates()) == {2e-3}
+    assert plan.sample_steps == [6, 13, 20]
+
+
+@pytest.mark.parametrize("kind", ["rise_and_fall", "restart", "constant"])
+def test_at_agrees_with_the_table_and_the_sample_steps(kind):
+    plan = Schedule(BurnIn(steps=100), Cycles(kind, count=3, length=20), steps_per_epoch=(7, 3))
+    plans = [plan.at(s) for s in range(plan.total_steps)]
+    np.testing.assert_allclose([p.learning_rate for p in plans], plan.learning_rates(), rtol=1e-12, atol=1e-20)
+    assert [s for s, p in enumerate(plans) if p.collect] == plan.sample_steps
+    assert [p.mass_frozen for p in plans] == [s >= plan.freeze_mass_at for s in range(len(plans))]
+    assert all(p.mass_frozen for p in plans if p.collect)
+    assert [p.phase for p in plans] == ["burn_in"] * 105 + ["cycle"] * (len(plans) - 105)
+
+
+def test_samples_fall_on_epoch_ends():
+    plan = Schedule(BurnIn(steps=100), Cycles("rise_and_fall", count=3, length=20), steps_per_epoch=(30, 8))
+    assert plan.burn_in_steps == 120
+    assert plan.cycle_steps == 48
+    for step in plan.sample_steps:
+        p = plan.at(step)
+        assert (p.phase_step + 1) % (30 if p.phase == "burn_in" else 8) == 0
+    middle = plan.at(120 + 23)
+    assert middle.learning_rate == pytest.approx(plan.cycles.peak)
+
+
+def test_no_sample_before_the_freeze():
+    assert Schedule(BurnIn(steps=10, freeze_mass_at=9), Cycles(count=0)).sample_steps == [9]
+    assert Schedule(BurnIn(steps=10, freeze_mass_at=10), Cycles(count=0)).sample_steps == []
+    assert not Schedule(BurnIn(steps=10, freeze_mass_at=10), Cycles(count=0)).at(9).collect
+    assert Schedule(BurnIn(steps=10, collect=False), Cycles(count=0)).sample_steps == []
+
+
+def test_noise_free_start_and_ramp():
+    plan = Schedule(BurnIn(steps=100, noise_free_fraction=0.1, ramp_fraction=0.2), Cycles(count=1, length=5), 0.5)
+    T = [plan.at(s).temperature for s in range(plan.total_steps)]
+    assert T[:10] == [0.0] * 10
+    assert T[20] == pytest.approx(0.25)
+    assert T[30:] == pytest.approx([0.5] * (plan.total_steps - 30))
+    sudden = Schedule(BurnIn(steps=100, noise_free_fraction=0.1), Cycles(count=0))
+    assert [sudden.at(s).temperature for s in (9, 10)] == [0.0, 1.0]
+    assert Schedule(BurnIn(steps=100), Cycles(count=0)).at(0).temperature == 1.0
+
+
+def test_mixing_budget_of_the_paper():
+    """Σγ: 1446 in burn-in, 1.4 between the freeze and the first sample, 25 in K = 50 000 steps, so 50 in a full period."""
+    plan = Schedule(BurnIn(freeze_mass_at=900_000), Cycles("rise_and_fall"))
+    assert plan.mixing_budget(0, 1_000_000) == pytest.approx(1446, rel=1e-3)
+    assert plan.mixing_budget(900_000, 1_000_000) == pytest.approx(1.4, rel=0.05)
+    assert plan.mixing_budget(1_000_000, 1_000_000 + plan.cycle_steps) == pytest.approx(50, rel=1e-6)
+    assert plan.sample_correlation(0.01) == pytest.approx(math.exp(-0.5))
+    zhang = Schedule(BurnIn(), Cycles("restart"))
+    assert zhang.sample_correlation(0.01) == pytest.approx(0.78, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BurnIn(steps=10, freeze_mass_at=11), "freeze_mass_at"),
+        (lambda: BurnIn(steps=-1), "negative"),
+        (lambda: BurnIn(final=0.0), "positive"),
+        (lambda: BurnIn(noise_free_fraction=0.7, ramp_fraction=0.7), "at most 1"),
+        (lambda: Cycles(kind="triangle"), "rise_and_fall"),
+        (lambda: Cycles(length=0), "length"),
+        (lambda: Schedule(steps_per_epoch=(0, 1)), "steps_per_epoch"),
+        (lambda: Schedule(BurnIn(steps=5), Cycles(count=0)).at(5), "outside"),
+    ],
+)
+def test_wrong_settings_are_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
