@@ -95,9 +95,12 @@ def radial_basis(length: torch.Tensor, frequencies: torch.Tensor, r_max: float, 
 
 
 def polynomial_cutoff(x: torch.Tensor, p: int) -> torch.Tensor:
-    """Smooth step from 1 at x = 0 to 0 at x = 1 with p − 1 vanishing derivatives at 0 and two at 1; exactly 0 beyond."""
-    a, b, c = (p + 1) * (p + 2) / 2, p * (p + 2), p * (p + 1) / 2
-    # clamp: beyond the cutoff the powers would overflow although the result is not used
+    """Smooth step [..., 1] from 1 at x = 0 to 0 at x = 1 with p − 1 vanishing derivatives at 0 and two at 1; exactly 0 beyond.
+
+    NequIP's 1 − (p+1)(p+2)/2 xᵖ + p(p+2) xᵖ⁺¹ − p(p+1)/2 xᵖ⁺² has a triple root at 1.  Divided out, only positive terms remain, and
+    float32 keeps its digits where the large powers would cancel:  (1 − x)³ Σ_k (k+1)(k+2)/2 xᵏ,  k < p.
+    """
+    k = torch.arange(p, device=x.device)
+    coefficients = ((k + 1) * (k + 2) / 2).to(x)
     x = x.clamp(max=1.0)
-    power = x**p
-    return torch.where(x < 1, 1 - a * power + b * power * x - c * power * x * x, torch.zeros_like(x))
+    return (1 - x) ** 3 * (x**k * coefficients).sum(-1, keepdim=True)
