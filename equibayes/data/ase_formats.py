@@ -20,8 +20,8 @@ _BY_ASE = FileUnits(origin="ASE's convention")
 _ASSUMED = FileUnits(origin="assumed; name others with energy_unit=…, length_unit=…, force_unit=…")
 _DAMAGED = "the file is damaged or cut short: write or download it again"
 
-# ASE insists on nine values under these two names and gives up on Voigt's six.  Read under another name they arrive as they
-# are; `_plain_keys` gives the name back.
+# ASE insists on nine values under these two names and gives up on Voigt's six.  Under another name they arrive as they
+# stand; `_plain_keys` gives the name back.
 _STRESS_WORD = re.compile(r"(^|\s)(stress|virial)(\s*=)")
 _DISGUISE = "equibayes_"
 
@@ -53,12 +53,7 @@ def _cut_into_frames(text: str, file: str) -> list[list[str]]:
     frames: list[list[str]] = []
     at = 0
     while at < len(lines):
-        if not lines[at].strip():
-            if any(line.strip() for line in lines[at:]) and not frames:
-                at += 1
-                continue
-            if not any(line.strip() for line in lines[at:]):
-                break
+        if not lines[at].strip():  # blank lines between frames, and at the end
             at += 1
             continue
         where = f"{file}, frame {len(frames)}"
@@ -73,7 +68,7 @@ def _cut_into_frames(text: str, file: str) -> list[list[str]]:
         if len(rows) < count or not rows[-1].strip():
             n = sum(bool(row.strip()) for row in rows)
             raise InputError(
-                f"{where}: {word} atoms announced, {n} rows there; the file is cut short or the count wrong"
+                f"{where}: {word} atoms announced, {n} rows there; cut short or count wrong: write it again"
             )
         end = at + 2 + count
         while end < len(lines) and lines[end].lstrip().startswith("VEC"):

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from equibayes.data.geometry import coincident_pair, periodic_heights
-from equibayes.data.parsed import Parsed
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 
@@ -24,7 +23,7 @@ def check_structures(structures: Sequence[Structure]) -> None:
         pair = coincident_pair(structure)
         if pair is not None:
             raise InputError(
-                f"{structure.source}: atoms {pair[0]} and {pair[1]} (from 0) are at one place; remove one or mend the frame"
+                f"{structure.source}: atoms {pair[0]} and {pair[1]} (from 0) are at one place; mend the frame"
             )
 
 
@@ -34,7 +33,7 @@ def _check_elements(structure: Structure) -> None:
     bad = np.flatnonzero((structure.numbers < 1) | (structure.numbers > 118))
     if bad.size:
         raise InputError(
-            f"{structure.source}: atom {bad[0]} (from 0) has atomic number {structure.numbers[bad[0]]}, no element; mend it"
+            f"{structure.source}: atom {bad[0]} (from 0) has atomic number {structure.numbers[bad[0]]}: mend it"
         )
 
 
@@ -45,9 +44,7 @@ def _check_finite(structure: Structure) -> None:
         if value is None or np.isfinite(value).all():
             continue
         atom = f" on atom {np.argwhere(~np.isfinite(value))[0][0]} (from 0)" if what in ("positions", "forces") else ""
-        raise InputError(
-            f"{structure.source}: {what} not finite (NaN or infinite){atom}; recompute or remove the frame"
-        )
+        raise InputError(f"{structure.source}: {what} not finite (NaN or inf){atom}; recompute or remove the frame")
     if np.abs(structure.positions).max() > FARTHEST or np.abs(structure.cell).max() > FARTHEST:
         raise InputError(f"{structure.source}: coordinates beyond {FARTHEST:.0e} Å; check length_unit (--length-unit)")
 
@@ -58,24 +55,26 @@ def _check_cell(structure: Structure) -> None:
     lowest = periodic_heights(structure).min()
     if lowest < LOWEST_CELL:
         raise InputError(
-            f"{structure.source}: periodic, but its cell has no volume (height {lowest:.2g} Å); give the cell or set pbc to F F F"
+            f"{structure.source}: periodic, but its cell has no volume (height {lowest:.2g} Å); "
+            'give the cell or set pbc="F F F"'
         )
 
 
-def check_labels(structures: Sequence[Structure], parsed: Parsed, file: str) -> None:
-    """Stop unless every structure has an energy and forces."""
+def check_labels(structures: Sequence[Structure], found: dict[str, str], hints: dict[str, str], file: str) -> None:
+    """Stop unless every structure has an energy and forces.
+
+    `found` is the key under which a label stands at all, `hints` a sentence about one that was not found.
+    """
     n = len(structures)
     for label in ("energy", "forces"):
         missing = [s.source.rpartition(" ")[2] for s in structures if getattr(s, label) is None]
         if not missing:
             continue
-        if label not in parsed.found:
-            remedy = parsed.hints.get(label) or f"name their key with {label}_key=… (--{label}-key)"
-            raise InputError(
-                f"{file}: no {'energies' if label == 'energy' else label} found in any of {n} frames; {remedy}"
-            )
+        if label not in found:
+            remedy = hints.get(label) or f"name their key with {label}_key=… (--{label}-key)"
+            raise InputError(f"{file}: no {label} label in any of {n} frames; {remedy}")
         first = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
         raise InputError(
-            f"{file}: {label} missing under '{parsed.found[label]}' in {len(missing)} of {n} frames "
+            f"{file}: {label} missing under '{found[label]}' in {len(missing)} of {n} frames "
             f"(frame {first}, from 0); label or remove them"
         )

@@ -132,7 +132,7 @@ class Dataset(Sequence[Structure]):
     def save_npz(self, path: str | Path) -> None:
         """Write to one npz file that numpy alone reads back, without pickles; `read` knows it too."""
         with open(path, "wb") as file:  # an open file, since numpy would append .npz to other names
-            np.savez(file, **_to_arrays(self))
+            np.savez(file, allow_pickle=False, **_to_arrays(self))
 
     @classmethod
     def load_npz(cls, path: str | Path) -> Dataset:

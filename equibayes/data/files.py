@@ -36,37 +36,35 @@ def foreign_reader(where: str, remedy: str) -> Iterator[None]:
 
 def require_file(path: Path) -> None:
     """An `InputError` unless `path` is a readable file with something in it."""
+    name = one_line(path, 300)
     try:
         if path.is_dir():
-            raise InputError(f"{path}: is a directory; name a file in it")
+            raise InputError(f"{name}: is a directory; name a file in it")
         if not path.exists():
-            raise InputError(f"{path}: no such file; check the path")
+            raise InputError(f"{name}: no such file; check the path")
         with path.open("rb") as file:
             if not file.read(1):
-                raise InputError(f"{path}: the file is empty; write or download it again")
-    except (OSError, ValueError) as cause:  # ValueError: a NUL character in the name
-        raise InputError(
-            f"{one_line(path)}: cannot be opened ({one_line(cause)}); check the path and permissions"
-        ) from cause
+                raise InputError(f"{name}: the file is empty; write or download it again")
+    except (OSError, ValueError) as cause:  # no permission, name too long, NUL character in the name
+        raise InputError(f"{name}: cannot be opened ({one_line(cause)}); check path and permissions") from cause
 
 
 def read_text(path: Path) -> str:
     """The whole of a text file, also gzipped (told by its first two bytes, not by its name)."""
     require_file(path)
-    with foreign_reader(path.name, "the compressed file is damaged or cut short: write or download it again"):
+    name = one_line(path, 300)
+    with foreign_reader(name, "the compressed file is damaged or cut short: write or download it again"):
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
     if not data.strip():
-        raise InputError(f"{path}: the file is empty; write or download it again")
+        raise InputError(f"{name}: the file is empty; write or download it again")
     if b"\0" in data:
-        raise InputError(f"{path}: not a text file; extended xyz is text, other formats need their own extension")
+        raise InputError(f"{name}: not a text file; extended xyz is text, other formats need their own extension")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as cause:
-        raise InputError(
-            f"{path}: not a text file (byte {cause.start} is not UTF-8); write it as UTF-8 text"
-        ) from cause
+        raise InputError(f"{name}: not a text file (byte {cause.start} is not UTF-8); write UTF-8 text") from cause
 
 
 def bare_stem(path: Path) -> str:

@@ -1,6 +1,7 @@
 """Distances that judge a structure before any neighbour list is made: flat cells, atoms on top of each other.
 
-Plain numpy.  A neighbour list for a cutoff of 0.001 Å would lay a grid of that spacing over the cell; sorting needs none.
+Plain numpy.  A neighbour list for a cutoff of 0.001 Å would lay a grid of that spacing over the cell; sorting needs
+none.
 """
 
 import itertools

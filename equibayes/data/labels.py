@@ -1,8 +1,8 @@
 """Where the labels stand in frames that ASE has read.
 
 The order is: the key the user names; else REF_energy, REF_forces, REF_stress; else the ASE results, where ASE also
-puts the plain keys energy, forces, stress of an extended xyz file.  One key is chosen for the whole file, never frame by
-frame: a file whose frames carry their labels under different names may hold two levels of theory.
+puts the plain keys energy, forces, stress of an extended xyz file.  One key is chosen for the whole file, never frame
+by frame: a file whose frames carry their labels under different names may hold two levels of theory.
 """
 
 from collections.abc import Callable, Sequence

@@ -21,11 +21,13 @@ _SGDML = {"numbers": "z", "positions": "R", "energy": "E", "forces": "F"}
 def load_arrays(path: Path, file: str) -> Arrays:
     """Every array of an npz file; object arrays (pickles) are refused."""
     require_file(path)
-    with foreign_reader(file, "not an npz file, damaged, or with pickled objects: write plain arrays with numpy.savez"):
-        with np.load(path, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
-                raise ValueError("a single npy array")
-            return {name: np.asarray(archive[name]) for name in archive.files}
+    remedy = "not an npz file, damaged, or with pickled objects: write plain arrays with numpy.savez"
+    with foreign_reader(file, remedy), np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+        strays = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+        if strays:  # numpy hands out a member of the zip that is no array as raw bytes
+            raise ValueError(f"{strays[0]} is no array")
+        return arrays
 
 
 def is_ours(arrays: Arrays) -> bool:
@@ -40,16 +42,17 @@ def parse_npz(arrays: Arrays, keys: LabelKeys, file: str) -> Parsed:
         units = FileUnits("kcal/mol", "Ang", origin="by the definition of the rMD17 archive")
     elif "z" in arrays and "R" in arrays:
         names, what = _SGDML, "sGDML npz"
-        units = _sgdml_units(arrays)
+        units = _sgdml_units(arrays, file)
     else:
         listed = one_line(", ".join(arrays)) or "none"
         raise InputError(
-            f"{file}: arrays {listed} are of no known kind; needed: nuclear_charges, coords, energies, forces or z, R, E, F"
+            f"{file}: arrays {listed} are of no known kind; needed: z, R, E, F or "
+            "nuclear_charges, coords, energies, forces"
         )
     found = _label_names(arrays, names, keys, file)
     notes = []
-    if "units" in arrays:  # free words; shown, not interpreted
-        notes.append(f"the file says about its units: {one_line(_text(arrays['units']))}")
+    if words := _text(arrays, "units", file):  # shown, not interpreted
+        notes.append(f"the file says about its units: {words}")
     return Parsed(_structures(arrays, names, found, file), what, found, _hints(arrays, found), units, notes)
 
 
@@ -60,9 +63,7 @@ def _label_names(arrays: Arrays, names: dict[str, str], keys: LabelKeys, file: s
         found["stress"] = "stress"
     for label, key in keys.named().items():
         if key not in arrays:
-            raise InputError(
-                f"{file}: no array '{key}' for the {label} key; arrays there: {one_line(', '.join(arrays))}"
-            )
+            raise InputError(f"{file}: no array '{key}' for the {label} key; there are: {one_line(', '.join(arrays))}")
         found[label] = key
     return found
 
@@ -82,9 +83,7 @@ def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], fi
     if positions.ndim == 2:
         positions = positions[None]
     if positions.ndim != 3 or positions.shape[2] != 3:
-        raise InputError(
-            f"{file}: array '{names['positions']}' is of shape {positions.shape}; (frames, atoms, 3) needed"
-        )
+        raise InputError(f"{file}: array '{names['positions']}' has shape {positions.shape}; give (frames, atoms, 3)")
     frames, atoms = positions.shape[:2]
     if frames == 0 or atoms == 0:
         raise InputError(f"{file}: holds no frames; write or download it again")
@@ -112,7 +111,10 @@ def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], fi
         cell = each_frame("cell", (3, 3))
     elif "lattice" in arrays:  # sGDML: one lattice vector a column
         cell = each_frame("lattice", (3, 3)).transpose(0, 2, 1)
-    pbc = each_frame("pbc", (3,)) != 0 if "pbc" in arrays else np.repeat(cell.any(axis=(1, 2))[:, None], 3, axis=1)
+    if "pbc" in arrays:
+        pbc = each_frame("pbc", (3,)).astype(bool)
+    else:  # a cell means periodic, as in extended xyz
+        pbc = np.repeat(np.asarray(cell.any(axis=(1, 2)))[:, None], 3, axis=1)
     return [
         Structure(
             numbers=numbers[i],
@@ -130,24 +132,21 @@ def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], fi
 
 def _numeric(array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
     if array.dtype.kind not in "biuf":
-        raise InputError(
-            f"{what} is of type {one_line(array.dtype, 40)}, not real numbers; write plain arrays with numpy.savez"
-        )
+        raise InputError(f"{what} is of type {one_line(array.dtype, 40)}, not real numbers; write those")
     return array
 
 
-def _sgdml_units(arrays: Arrays) -> FileUnits:
+def _sgdml_units(arrays: Arrays, file: str) -> FileUnits:
     """Files from the sGDML site name their units in r_unit and e_unit; others are taken for eV and Å."""
-    energy = _text(arrays["e_unit"]) if "e_unit" in arrays else ""
-    length = _text(arrays["r_unit"]) if "r_unit" in arrays else ""
+    energy, length = _text(arrays, "e_unit", file), _text(arrays, "r_unit", file)
     if not energy and not length:
         return FileUnits(origin="assumed; name others with energy_unit=…, length_unit=…, force_unit=…")
     return FileUnits(energy or "eV", length or "Ang", origin="named in the file")
 
 
-def _text(array: npt.NDArray[Any]) -> str:
-    """A text kept as a 0-d array, of characters or of bytes."""
-    value = array.reshape(-1)[:1].tolist()
-    if not value:
-        return ""
-    return value[0].decode("utf-8", "replace") if isinstance(value[0], bytes) else str(value[0])
+def _text(arrays: Arrays, key: str, file: str) -> str:
+    """A text kept as a 0-d array of characters or of bytes, as one line; empty if it is not there."""
+    with foreign_reader(file, f"its array '{key}' is damaged: write it again"):  # bytes that are no characters
+        for value in arrays[key].reshape(-1)[:1].tolist() if key in arrays else ():
+            return one_line(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
+    return ""

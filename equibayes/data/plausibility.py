@@ -5,11 +5,11 @@ Three rules find a unit that is off by a factor that matters, chosen so that the
 
 * Forces: at temperatures of interest a force component has a root mean square of 0.1 to 5 eV/Å.  Above 12 the forces
   are kcal/mol (23 times eV) or kJ/mol (96 times) taken for eV.
-* Energy: no arrangement of atoms lies below the Thomas-Fermi energy of its atoms, -20.9 Z^(7/3) eV each, which is itself
-  below every all-electron energy.  kcal/mol or kJ/mol taken for eV fall below it when energies are totals.
+* Energy: no arrangement of atoms lies below the Thomas-Fermi energy of its atoms, -20.9 Z^(7/3) eV each, which is
+  itself below every all-electron energy.  kcal/mol or kJ/mol taken for eV fall below it when energies are totals.
 * Distances: the median distance to the nearest neighbour lies between 0.5 and 5.5 Å (H2 0.74, caesium 5.2); nm taken
-  for Å and the reverse fall outside.  In organic molecules hydrogen is 0.65 to 1.6 Å from its partner (H2 0.74, HS 1.34);
-  Bohr taken for Å (1.9 times) and the reverse fall outside that.
+  for Å and the reverse fall outside.  In organic molecules hydrogen is 0.65 to 1.6 Å from its partner (H2 0.74, HS
+  1.34); Bohr taken for Å (1.9 times) and the reverse fall outside that.
 
 What they cannot see: forces that are too small (eV taken for kcal/mol could as well be a cold crystal), and relative
 energies in a wrong unit.

@@ -7,7 +7,7 @@ from equibayes import units
 from equibayes.data.checks import check_labels, check_structures
 from equibayes.data.dataset import Dataset, ReadReport, from_arrays
 from equibayes.data.files import foreign_reader, one_line, require_file
-from equibayes.data.npz import is_ours, load_arrays, parse_npz
+from equibayes.data.npz import Arrays, is_ours, load_arrays, parse_npz
 from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
 from equibayes.data.plausibility import warn_if_implausible
 from equibayes.data.specs import Spec, parse_spec, select
@@ -36,8 +36,8 @@ def read(
         rMD17, `splits_<molecule>.npz` beside the file), `file@splitfile:name`, or `bundled:ethanol@train`.  Frames are
         numbered from 0 as they stand in the file.
     energy_key, forces_key, stress_key: where the labels stand, if not under a usual name.
-    energy_unit, length_unit, force_unit: units of the file if not eV and Å (see `equibayes.units`); the force unit follows
-        from the other two unless it is given.  Stress is in energy over length cubed.
+    energy_unit, length_unit, force_unit: units of the file if not eV and Å (see `equibayes.units`); the force unit
+        follows from the other two unless it is given.  Stress is in energy over length cubed.
     require_labels: stop unless every frame has an energy and forces.
 
     Frames with config_type=IsolatedAtom are taken out, wherever they stand, and become `Dataset.isolated_atoms`.
@@ -47,29 +47,16 @@ def read(
     """
     target = parse_spec(spec)
     keys = LabelKeys(energy_key, forces_key, stress_key)
+    told_units = (energy_unit, length_unit, force_unit)
     require_file(target.path)
-    arrays = load_arrays(target.path, target.file) if target.path.name.endswith(".npz") else None
+    arrays = load_arrays(target.path, target.file) if target.path.name.lower().endswith(".npz") else None
     if arrays is not None and is_ours(arrays):
-        if keys.named() or energy_unit or length_unit or force_unit:
+        if keys.named() or any(told_units):
             raise InputError(f"{target.file}: saved by equibayes, already in eV and Å; leave out key and unit options")
-        with foreign_reader(target.file, "damaged: save it again"):
-            ours = from_arrays(arrays)
-        chosen = ours.subset(select(target, len(ours)), target.name)
-        check_structures(chosen.structures)
-        return chosen
-
-    parsed = parse_npz(arrays, keys, target.file) if arrays is not None else _parse(target, keys)
-    in_file = _settle_units(parsed.units, energy_unit, length_unit, force_unit)
-    frames = [parsed.structures[i] for i in select(target, len(parsed.structures)).tolist()]
-    isolated = [s for s in parsed.structures if s.config_type == ISOLATED_ATOM]
-    kept = [s for s in frames if s.config_type != ISOLATED_ATOM]
-    if require_labels:
-        check_labels(kept, parsed, target.file)
-    structures = _convert(kept, in_file)
-    check_structures(structures)
-    atoms = _isolated_energies(_convert(isolated, in_file))
-    report = ReadReport(parsed.format, parsed.found, in_file, _origin(parsed.units, in_file), tuple(parsed.notes))
-    data = Dataset(structures, target.name, atoms, report)
+        data = _read_ours(arrays, target, require_labels)
+    else:
+        parsed = parse_npz(arrays, keys, target.file) if arrays is not None else _parse(target, keys)
+        data = _finish(parsed, target, told_units, require_labels)
     warn_if_implausible(data)
     return data
 
@@ -93,6 +80,37 @@ def _parse(target: Spec, keys: LabelKeys) -> Parsed:
     raise InputError(f"{one_line(target.path)}: unknown extension; readable are {', '.join(EXTENSIONS)}")
 
 
+def _read_ours(arrays: Arrays, target: Spec, require_labels: bool) -> Dataset:
+    """What `Dataset.save_npz` wrote; its frames still name the files they once came from, so errors name this one too."""
+    with foreign_reader(target.file, "damaged: save it again"):
+        whole = from_arrays(arrays)
+    data = whole.subset(select(target, len(whole)), target.name)
+    try:
+        if require_labels:
+            check_labels(data.structures, whole.report.keys if whole.report else {}, {}, target.file)
+        check_structures(data.structures)
+    except InputError as error:
+        raise InputError(f"{target.file}: {error}") from error
+    return data
+
+
+def _finish(parsed: Parsed, target: Spec, told_units: tuple[str | None, ...], require_labels: bool) -> Dataset:
+    """Take the part that was asked for, set the isolated atoms apart, convert, check."""
+    try:
+        in_file = _settle_units(parsed.units, *told_units)
+    except InputError as error:  # the name may be the file's own
+        raise InputError(f"{target.file}: {error}") from error
+    chosen = [parsed.structures[i] for i in select(target, len(parsed.structures)).tolist()]
+    kept = [s for s in chosen if s.config_type != ISOLATED_ATOM]
+    if require_labels:
+        check_labels(kept, parsed.found, parsed.hints, target.file)
+    structures = _convert(kept, in_file)
+    check_structures(structures)
+    atoms = _isolated_energies(_convert([s for s in parsed.structures if s.config_type == ISOLATED_ATOM], in_file))
+    report = ReadReport(parsed.format, parsed.found, in_file, _origin(parsed.units, told_units), tuple(parsed.notes))
+    return Dataset(structures, target.name, atoms, report)
+
+
 def _settle_units(default: FileUnits, energy: str | None, length: str | None, force: str | None) -> dict[str, str]:
     """The unit of each quantity in the file: what the user says, else what the format says."""
     chosen_energy = units.canonical("energy", energy or default.energy)
@@ -103,10 +121,14 @@ def _settle_units(default: FileUnits, energy: str | None, length: str | None, fo
     return {"energy": chosen_energy, "length": chosen_length, "force": units.canonical("force", chosen_force)}
 
 
-def _origin(default: FileUnits, in_file: dict[str, str]) -> str:
-    """How the units are known."""
-    same = in_file["energy"] == default.energy and in_file["length"] == default.length
-    return default.origin if same and default.force in (None, in_file["force"]) else "as told"
+def _origin(default: FileUnits, told_units: tuple[str | None, ...]) -> str:
+    """How the units are known: told by the user, or by the format, or partly each."""
+    told = [kind for kind, unit in zip(("energy", "length", "force"), told_units) if unit]
+    if not told:
+        return default.origin
+    if {"energy", "length"} <= set(told):
+        return "as told"
+    return f"{' and '.join(told)} unit as told, else {default.origin}"
 
 
 def _convert(structures: list[Structure], in_file: dict[str, str]) -> list[Structure]:
@@ -137,7 +159,5 @@ def _isolated_energies(frames: list[Structure]) -> dict[int, float]:
             raise InputError(f"{frame.source}: config_type=IsolatedAtom but {what}; give one atom with its energy")
         number = int(frame.numbers[0])
         if abs(energies.setdefault(number, frame.energy) - frame.energy) > 1e-6:
-            raise InputError(
-                f"{frame.source}: a second, different energy for the isolated atom of element {number}; keep one"
-            )
+            raise InputError(f"{frame.source}: a second, different energy of isolated element {number}; keep one")
     return energies

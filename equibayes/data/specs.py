@@ -29,7 +29,7 @@ class Spec:
     @property
     def name(self) -> str:
         """As the data set is called."""
-        return self.file if self.split is None else f"{self.file}@{self.split}"
+        return self.file if self.split is None else one_line(f"{self.file}@{self.split}", 300)
 
 
 def parse_spec(text: str | Path) -> Spec:
@@ -42,11 +42,11 @@ def parse_spec(text: str | Path) -> Spec:
             raise InputError(f"no bundled data set '{one_line(name, 40)}'; there is: {', '.join(known)}")
         return Spec(BUNDLED / f"{name}.npz", f"bundled:{name}", part if at else None)
     if _exists(whole) or "@" not in whole:
-        return Spec(Path(whole), Path(whole).name, None)
+        return Spec(Path(whole), one_line(Path(whole).name), None)
     cuts = [match.start() for match in re.finditer("@", whole)]
     cut = next((at for at in reversed(cuts) if _exists(whole[:at])), cuts[0])
     path = Path(whole[:cut])
-    return Spec(path, path.name, whole[cut + 1 :])
+    return Spec(path, one_line(path.name), whole[cut + 1 :])
 
 
 def _exists(name: str) -> bool:

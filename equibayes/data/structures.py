@@ -159,6 +159,8 @@ def _array(value: Any, dtype: Any, shape: tuple[int, ...] | None, what: str) -> 
         raise InputError(f"{what}: not numbers; look at the file with a text editor") from cause
     if raw.dtype.kind not in "biuf":
         raise InputError(f"{what}: of type {raw.dtype}, not real numbers; look at the file with a text editor")
+    if shape == () and array.size == 1:
+        array = array.reshape(())  # files write a single energy as a list of one
     if shape is None and array.ndim != 1:
         raise InputError(f"{what}: of shape {array.shape} where one value an atom is needed")
     if shape is not None and array.shape != shape:

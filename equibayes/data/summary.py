@@ -9,6 +9,7 @@ import numpy as np
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import formula, symbol
 from equibayes.data.plausibility import rms_force
+from equibayes.data.reference import suggest_kind
 from equibayes.units import factor
 
 
@@ -24,7 +25,10 @@ class Summary:
     def lines(self) -> list[tuple[str, str]]:
         """Heading and text of every line."""
         v = self.values
-        result = [("data", v["name"]), ("frames", f"{v['frames']} (numbered from 0)")]
+        result = [("data", v["name"])]
+        if v["format"]:
+            result.append(("format", v["format"]))
+        result.append(("frames", f"{v['frames']} (numbered from 0)"))
         if v["frames"]:
             low, high = v["atoms_per_frame"]
             result.append(("atoms", f"{low} a frame" if low == high else f"{low} to {high} a frame"))
@@ -37,14 +41,14 @@ class Summary:
             found = v["labels"][label]
             key = f" under '{found['key']}'" if found["key"] else ""
             result.append((label, f"{found['count']} of {v['frames']}{key}" if found["count"] else "none"))
-        result += [("units", text) for text in self._unit_lines()]
+        result += zip(("units", ""), self._unit_lines())
         if v["energy_range"]:
             low, high = v["energy_range"]
-            above = v["meV_per_atom_above_min"]
-            text = f"{low:.6f} to {high:.6f} eV"
-            result.append(
-                ("energy range", text if above is None else f"{text} ({above:.4g} meV/atom above the lowest)")
-            )
+            result.append(("energy range", f"{low:.6f} to {high:.6f} eV"))
+        if v["meV_per_atom_above_min"] is not None:
+            above = f"up to {v['meV_per_atom_above_min']:.4g} meV/atom above the lowest frame of the same formula"
+            result.append(("", above))
+            result.append(("reference", f"{v['reference']} (suggested)"))
         if v["rms_force"] is not None:
             result.append(("RMS force", f"{v['rms_force']:.4g} eV/Å a component"))
         if v["isolated_atoms"]:
@@ -95,8 +99,9 @@ def summarize(data: Dataset) -> Summary:
             "units": dict(report.units) if report else {},
             "units_origin": report.units_origin if report else "",
             "energy_range": [min(energies)[0], max(energies)[0]] if energies else None,
-            "meV_per_atom_above_min": _spread(energies),
-            "rms_force": rms_force(data),
+            "meV_per_atom_above_min": _finite(_spread(energies)),
+            "reference": suggest_kind(data),
+            "rms_force": _finite(rms_force(data)),
             "isolated_atoms": {symbol(z): energy for z, energy in sorted(data.isolated_atoms.items())},
             "notes": list(report.notes) if report else [],
             "fingerprint": data.fingerprint(),
@@ -110,6 +115,11 @@ def _spread(energies: list[tuple[float, int, str]]) -> float | None:
     for energy, _, name in energies:
         lowest[name] = min(lowest.get(name, np.inf), energy)
     return max(((energy - lowest[name]) / n * 1000 for energy, n, name in energies), default=None)
+
+
+def _finite(value: float | None) -> float | None:
+    """Labels near the largest float overflow when squared; JSON has no infinity."""
+    return value if value is not None and np.isfinite(value) else None
 
 
 def _periodic(data: Dataset) -> str:
