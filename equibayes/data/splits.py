@@ -81,14 +81,12 @@ def check_disjoint(splits: Mapping[str, IntArray], data: Dataset | None = None) 
 def paper_rmd17(official_train: IntArray, n_frames: int, seed: int = 0) -> Splits:
     """The paper's protocol: 970 train and 30 validation frames out of an official train_NN, test on all others.
 
-    `official_train` holds 1000 indices into a set of `n_frames`; which 30 validate is drawn with `seed`.  The test split
-    is every frame in neither, since official test splits of other numbers share frames with this training split.
+    `official_train` holds 1000 indices into a set of `n_frames`; which 30 validate is drawn with `seed`.  The test
+    split is every frame in neither, since official test splits of other numbers share frames with this training split.
     """
     official = np.asarray(official_train, dtype=np.int64)
     if len(np.unique(official)) != 1000 or official.min() < 0 or official.max() >= n_frames:
-        raise InputError(
-            f"the rMD17 protocol needs 1000 distinct training frames below {n_frames}, got {len(official)}"
-        )
+        raise InputError(f"the rMD17 protocol needs 1000 distinct frames below {n_frames}, got {len(official)}")
     drawn = split(len(official), {"train": 970, "validation": 30}, seed)
     result = {name: np.sort(official[indices]) for name, indices in drawn.items()}
     result["test"] = np.setdiff1d(np.arange(n_frames, dtype=np.int64), official)
@@ -101,7 +99,8 @@ def save_splits(path: str | Path, splits: Mapping[str, IntArray]) -> None:
     if path.suffix == ".json":
         path.write_text(json.dumps({name: np.asarray(indices).tolist() for name, indices in splits.items()}))
     elif path.suffix == ".npz":
-        np.savez_compressed(path, **{name: np.asarray(indices, dtype=np.int64) for name, indices in splits.items()})
+        arrays = {name: np.asarray(indices, dtype=np.int64) for name, indices in splits.items()}
+        np.savez_compressed(path, allow_pickle=False, **arrays)
     else:
         raise InputError(f"{path}: a split file ends in .npz or .json")
 
@@ -119,7 +118,5 @@ def load_splits(path: str | Path) -> Splits:
         raw = {str(name): np.asarray(indices) for name, indices in dict(content).items()}
     for name, indices in raw.items():
         if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
-            raise InputError(
-                f"{path.name}: split {one_line(name, 40)} is not a list of whole numbers; write frame numbers"
-            )
+            raise InputError(f"{path.name}: split {one_line(name, 40)} is no list of frame numbers; write one")
     return {name: indices.astype(np.int64) for name, indices in raw.items()}

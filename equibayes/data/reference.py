@@ -1,0 +1,156 @@
+"""The part of the energy that no geometry explains: what is taken off before learning and put back after.
+
+Total energies are thousands of eV, the part that forces come from is a few.  float32 cannot hold both, so the reference
+is fitted, subtracted and added in float64.
+
+Kinds
+-----
+lstsq: one shift a species, least squares over the energies per atom.  Where compositions do not tell species apart (one
+    molecule alone) it is the solution of least norm; the sum for a composition that was seen is right all the same.
+isolated: energies of the free atoms, from frames with config_type=IsolatedAtom.
+given: shifts the user gives.
+per_structure: one offset a chemical formula, the mean energy of its frames, for sets whose energies are relative to the
+    minimum of each molecule.  For a formula that was not seen the offsets are extrapolated by one shift a species;
+    `knows` then says False, and predicted energies of that molecule are comparable among themselves only: they hold up
+    to an unknown constant.  Forces never depend on any of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from equibayes.data.dataset import Dataset
+from equibayes.data.elements import atomic_number, formula, symbol
+from equibayes.errors import InputError
+
+KINDS = ("lstsq", "isolated", "given", "per_structure")
+
+
+@dataclass(frozen=True)
+class EnergyReference:
+    """`shifts` in eV by atomic number; `offsets` in eV by formula, for kind per_structure only."""
+
+    kind: str
+    shifts: dict[int, float]
+    offsets: dict[str, float] = field(default_factory=dict)
+
+    def total(self, numbers: npt.ArrayLike) -> float:
+        """Reference energy in eV of a structure with these atomic numbers [n]: subtract to learn, add to predict."""
+        atoms = np.asarray(numbers)
+        if self.offsets:
+            name = formula(atoms)
+            if name in self.offsets:
+                return self.offsets[name]
+        species, counts = np.unique(atoms, return_counts=True)
+        missing = [symbol(int(z)) for z in species if int(z) not in self.shifts]
+        if missing:
+            known = ", ".join(symbol(z) for z in sorted(self.shifts))
+            raise InputError(
+                f"no reference energy for {', '.join(missing)}: known are {known}; add data or given values"
+            )
+        return float(sum(self.shifts[int(z)] * int(n) for z, n in zip(species, counts)))
+
+    def knows(self, numbers: npt.ArrayLike) -> bool:
+        """Whether energies with this reference are absolute, not merely up to a constant (see the module)."""
+        atoms = np.asarray(numbers)
+        if self.kind == "per_structure":
+            return formula(atoms) in self.offsets
+        return all(int(z) in self.shifts for z in np.unique(atoms))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        shifts = {symbol(z): energy for z, energy in sorted(self.shifts.items())}
+        return {"kind": self.kind, "shifts": shifts, "offsets": dict(self.offsets)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> EnergyReference:
+        """The inverse of `to_dict`."""
+        shifts = {atomic_number(name): float(energy) for name, energy in content["shifts"].items()}
+        offsets = {str(name): float(energy) for name, energy in content["offsets"].items()}
+        return cls(str(content["kind"]), shifts, offsets)
+
+
+def fit(
+    data: Dataset, kind: str = "lstsq", values: Mapping[str, float] | Mapping[int, float] | None = None
+) -> EnergyReference:
+    """Fit on training data (never on test data).
+
+    Parameters
+    ----------
+    kind: one of `KINDS`.
+    values: energies in eV by symbol or atomic number; needed for kind "given", and for "isolated" they add to or
+        replace the isolated atoms of the data.
+    """
+    if kind not in KINDS:
+        raise InputError(f"unknown energy reference '{kind}'; valid: {', '.join(KINDS)}")
+    told = {atomic_number(z) if isinstance(z, str) else int(z): float(e) for z, e in (values or {}).items()}
+    bad = [symbol(z) for z, energy in told.items() if not np.isfinite(energy)]
+    if bad:
+        raise InputError(f"reference energy of {bad[0]} is not finite; give a number in eV")
+    if kind in ("given", "isolated"):
+        shifts = {**data.isolated_atoms, **told} if kind == "isolated" else told
+        _require_species(data, shifts, kind)
+        return EnergyReference(kind, shifts)
+    if told:
+        raise InputError(f"energy reference '{kind}' is fitted and takes no values; use kind 'given'")
+    means = _means_by_formula(data)
+    shifts = _least_squares(data.species, means)
+    if kind == "lstsq":
+        return EnergyReference(kind, shifts)
+    return EnergyReference(kind, shifts, {name: mean for name, (_, mean, _) in means.items()})
+
+
+def suggest_kind(data: Dataset) -> str:
+    """The kind that fits what the data look like; a suggestion to show, not a silent choice.
+
+    Free atoms for all species: isolated.  Several formulas, all with energies above -0.1 eV/atom: those are relative to
+    a minimum, since cohesion alone is some eV/atom: per_structure.  Else lstsq.
+    """
+    if data.species and set(data.species) <= set(data.isolated_atoms):
+        return "isolated"
+    per_atom = [s.energy / len(s) for s in data if s.energy is not None]
+    if per_atom and min(per_atom) > -0.1 and len({s.composition for s in data}) > 1:
+        return "per_structure"
+    return "lstsq"
+
+
+def _require_species(data: Dataset, shifts: Mapping[int, float], kind: str) -> None:
+    missing = [symbol(z) for z in data.species if z not in shifts]
+    if missing:
+        remedy = "add IsolatedAtom frames or values" if kind == "isolated" else "give one a species"
+        raise InputError(f"{data.name}: no {kind} energy for {', '.join(missing)}; {remedy}, or use lstsq")
+
+
+def _means_by_formula(data: Dataset) -> dict[str, tuple[npt.NDArray[np.int64], float, int]]:
+    """By formula: atomic numbers of one frame, mean energy in eV, number of frames."""
+    grouped: dict[str, list[float]] = {}
+    example: dict[str, npt.NDArray[np.int64]] = {}
+    for structure in data:
+        if structure.energy is not None:
+            name = formula(structure.numbers)
+            grouped.setdefault(name, []).append(structure.energy)
+            example.setdefault(name, structure.numbers)
+    if not grouped:
+        raise InputError(f"{data.name}: no energies to fit a reference to; name them with energy_key, or give values")
+    return {name: (example[name], float(np.mean(energies)), len(energies)) for name, energies in grouped.items()}
+
+
+def _least_squares(
+    species: tuple[int, ...], means: Mapping[str, tuple[npt.NDArray[np.int64], float, int]]
+) -> dict[int, float]:
+    """Shifts that minimise the squared error of the energy per atom over all frames; of least norm where undetermined.
+
+    Frames of one formula share their row of counts, so their mean with the root of their number as weight gives the
+    same solution as all of them, from a small and well-conditioned system.
+    """
+    counts = np.array([[np.sum(numbers == z) for z in species] for numbers, _, _ in means.values()], dtype=np.float64)
+    energies = np.array([mean for _, mean, _ in means.values()], dtype=np.float64)
+    frames = np.array([n for _, _, n in means.values()], dtype=np.float64)
+    weights = np.sqrt(frames) / counts.sum(axis=1)
+    solution, *_ = np.linalg.lstsq(counts * weights[:, None], energies * weights, rcond=1e-10)
+    return {z: float(shift) for z, shift in zip(species, solution)}
