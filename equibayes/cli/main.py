@@ -1,0 +1,92 @@
+"""The program `equibayes VERB …`: find the verb, run it, turn mistakes into one line and an exit status.
+
+Exit status: 0 success, 2 bad input (one line on stderr), 130 interrupted, 141 when the reader of a pipe went away.
+"""
+
+import argparse
+import os
+import sys
+import warnings
+from typing import TextIO
+
+from equibayes.cli import info, sample, template
+from equibayes.cli.parser import Parser
+from equibayes.errors import InputError, InputWarning
+
+VERBS = (sample, info, template)
+"""Each verb is a module with `add_parser(subparsers)`, which sets `run`: a function of the arguments that returns the
+exit status."""
+
+_EPILOG = """\
+DATA is a file (.xyz, .extxyz, also .gz; .npz; .traj; .db), or a part of it:
+  train.xyz@0:500            frames 0 to 499
+  train.xyz@::10             every tenth
+  rmd17_ethanol.npz@train_01 an official split, from splits_ethanol.npz beside it
+  set.xyz@splits.json:train  a split from a file you name
+  bundled:ethanol@train      comes with equibayes
+
+try:  equibayes info bundled:ethanol
+"""
+
+
+def build_parser() -> Parser:
+    """The whole command line."""
+    parser = Parser("equibayes", description="Interatomic forces that know how far to be trusted.", epilog=_EPILOG)
+    verbs = parser.add_subparsers(metavar="VERB", dest="verb", required=True)
+    for verb in VERBS:
+        verb.add_parser(verbs)
+    return parser
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Arguments of the verb.  Settings (`section.key=value`) may stand anywhere; argparse alone takes them only in one place."""
+    parser = build_parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if rest:
+        if not hasattr(arguments, "settings") or any(word.startswith("-") for word in rest):
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        arguments.settings = [*arguments.settings, *rest]
+    return arguments
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the program; returns the exit status and never lets a traceback through for bad input."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", InputWarning)
+        usual = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, InputWarning):
+                print(f"equibayes: warning: {message}", file=sys.stderr)
+            else:
+                usual(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show
+        return _run(argv)
+
+
+def _run(argv: list[str] | None) -> int:
+    try:
+        arguments = parse(argv)
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()  # here, so that a closed pipe is noticed here
+        return status
+    except InputError as error:
+        print(f"equibayes: error: {' '.join(str(error).split())}", file=sys.stderr)  # one line, whatever it holds
+        return 2
+    except KeyboardInterrupt:
+        print("equibayes: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # `equibayes … | head`: nobody listens any more.  Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except SystemExit as leave:  # argparse after --help
+        return leave.code if isinstance(leave.code, int) else 0

@@ -1,0 +1,142 @@
+"""`equibayes sample DATA -o OUT.posterior`: from a data file to a posterior."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from equibayes.cli.parser import add_reading_options, reading_options
+from equibayes.config import merge, parse_overrides, read_yaml
+from equibayes.data import Dataset, read
+from equibayes.errors import InputError
+from equibayes.posterior.file import Posterior
+from equibayes.posterior.sample import run_folder, sample
+from equibayes.sampling.chain import Interrupted
+from equibayes.sampling.progress import choose_display
+from equibayes.sampling.settings import NETWORKS, PRESETS, SampleConfig, sample_config
+
+_EPILOG = """\
+examples:
+  equibayes sample bundled:ethanol@train -o ethanol.posterior            a few minutes on two CPU cores
+  equibayes sample train.xyz -o out.posterior --preset standard --device cuda
+  equibayes sample train.xyz settings.yaml -o out.posterior burn_in.steps=50000 network.l_max=2
+  equibayes sample train.xyz -o out.posterior --resume                   continue after a kill, bit for bit
+
+`equibayes template sample` prints every setting with its meaning, as YAML to edit.
+Beside OUT.posterior a folder OUT.run holds the effective settings (config.yaml), metrics.jsonl and checkpoints.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "sample",
+        help="sample a posterior from a data file",
+        description="Sample whole networks from the Bayesian posterior given energies and forces.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("data", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)")
+    parser.add_argument(
+        "settings", nargs="*", metavar="CONFIG.yaml | section.key=value", help="settings, later ones win"
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.posterior", help="the posterior file to write")
+    parser.add_argument("--preset", choices=list(PRESETS), help="schedule and network to start from (default quick)")
+    parser.add_argument("--network", choices=list(NETWORKS), help="network to use instead of the preset's")
+    parser.add_argument("--chains", type=int, metavar="K", help="independent chains, run in one pass")
+    parser.add_argument("--samples", type=int, metavar="k", help="posterior samples to keep in all")
+    parser.add_argument("--seed", type=int, metavar="S", help="everything random follows from it (default 0)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda if there is one")
+    parser.add_argument("--threads", type=int, metavar="n", help="CPU threads (default: all cores)")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing OUT.posterior")
+    add_reading_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    config = effective_config(arguments)
+    check_output(Path(arguments.output), resume=arguments.resume, overwrite=arguments.overwrite)
+    check_device(arguments.device, arguments.threads)
+    data = read(arguments.data, **reading_options(arguments))
+    print(data.summary(), flush=True)
+    _announce(data, config)
+    try:
+        posterior = sample(
+            data,
+            config,
+            output=arguments.output,
+            resume=arguments.resume,
+            device=arguments.device,
+            display=choose_display(),
+        )
+    except Interrupted as stop:
+        print(f"stopped at step {stop.step}; continue with the same command and --resume", flush=True)
+        return 128 + stop.signal
+    _conclude(posterior, arguments.output)
+    return 0
+
+
+def effective_config(arguments: argparse.Namespace) -> SampleConfig:
+    """Preset ← YAML files and overrides, in the order given ← options."""
+    layers = []
+    for word in arguments.settings:
+        layers.append(parse_overrides([word]) if "=" in word else read_yaml(word))
+    options = {name: getattr(arguments, name) for name in ("chains", "samples", "seed")}
+    given = {name: value for name, value in options.items() if value is not None}
+    values = merge(*layers, given)
+    if "samples" not in values and "chains" in values:
+        # every chain gives at least one sample
+        base = sample_config(arguments.preset, arguments.network)
+        values["samples"] = max(base.samples, int(values["chains"]))
+    return sample_config(arguments.preset, arguments.network, values)
+
+
+def check_output(path: Path, *, resume: bool, overwrite: bool) -> None:
+    """Never overwrite silently: neither a posterior nor an unfinished run."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name a file with -o")
+    if path.exists() and not (overwrite or resume):
+        raise InputError(f"{path}: exists already; choose another name with -o, or add --overwrite")
+    folder = run_folder(path)
+    checkpoints = list(folder.glob("checkpoint-*.safetensors")) if folder.is_dir() else []
+    if resume and not checkpoints and not path.exists():
+        raise InputError(f"{folder}: no checkpoint to resume from; start without --resume")
+    if checkpoints and not resume:
+        if not overwrite:
+            raise InputError(
+                f"{folder}: holds an earlier run; continue it with --resume, or begin anew with --overwrite"
+            )
+        for checkpoint in checkpoints:
+            checkpoint.unlink()
+        (folder / "metrics.jsonl").unlink(missing_ok=True)
+
+
+def check_device(device: str | None, threads: int | None) -> None:
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: no GPU is visible to PyTorch here; use --device cpu")
+    if threads is not None:
+        if threads < 1:
+            raise InputError(f"--threads {threads}: must be at least 1")
+        torch.set_num_threads(threads)
+
+
+def _announce(data: Dataset, config: SampleConfig) -> None:
+    size = len(data) - config.data.validation
+    if size < 1:
+        return
+    schedule = config.schedule(size)
+    print(
+        f"{config.chains} chains, {schedule.total_steps} steps ({schedule.burn_in_steps} burn-in), {config.samples} samples; "
+        f"{size} frames to learn from, {config.data.validation} held back",
+        flush=True,
+    )
+
+
+def _conclude(posterior: Posterior, output: str) -> None:
+    for warning in posterior.verdict["warnings"]:
+        print(f"note: {warning}")
+    last = next((record for record in reversed(posterior.history) if "validation_force_mae_of_mean" in record), None)
+    if last:
+        error = 1000 * last["validation_force_mae_of_mean"]
+        print(f"force error of the mean over chains on held-back frames: {error:.1f} meV/Å")
+    print(f"{len(posterior)} samples written to {output}")

@@ -1,0 +1,26 @@
+"""`equibayes template sample`: every setting with its meaning, as YAML to edit."""
+
+import argparse
+from typing import Any
+
+from equibayes.config import template
+from equibayes.sampling.settings import NETWORKS, PRESETS, sample_config
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "template",
+        help="print all settings of a verb as commented YAML",
+        description="Print all settings of a verb with their meaning; edit what you need and delete the rest.",
+        epilog="example:\n  equibayes template sample --preset standard > settings.yaml\n",
+    )
+    parser.add_argument("verb", choices=["sample"], metavar="VERB", help="sample")
+    parser.add_argument("--preset", choices=list(PRESETS), default="quick", help="values to start from (default quick)")
+    parser.add_argument("--network", choices=list(NETWORKS), help="network instead of the preset's")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    print(f"# settings of `equibayes {arguments.verb}`, preset {arguments.preset}; what you delete keeps its value")
+    print(template(sample_config(arguments.preset, arguments.network)))
+    return 0
