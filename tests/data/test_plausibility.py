@@ -1,0 +1,88 @@
+"""Units wrong by orders of magnitude and repeated frames are warned about; right ones are not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.build import bulk
+from ase.calculators.singlepoint import SinglePointCalculator
+from ase.io import write
+
+from equibayes.data import bundled_ethanol, read
+from equibayes.errors import InputWarning
+from equibayes.units import BOHR, KCAL_PER_MOL, KJ_PER_MOL
+
+Writer = Callable[[list[Atoms], str], Path]
+
+
+@pytest.fixture(scope="module")
+def ethanol() -> list[Atoms]:
+    return [structure.to_atoms() for structure in bundled_ethanol("0:30")]
+
+
+def written(tmp_path: Path, images: list[Atoms], energy: float = 1.0, length: float = 1.0, total: bool = True) -> Path:
+    """The frames with their numbers multiplied, as a program with other units would write them."""
+    scaled = []
+    for atoms in images:
+        copy = Atoms(atoms.numbers, atoms.positions * length, cell=atoms.cell * length, pbc=atoms.pbc)
+        labels = {
+            "energy": (atoms.get_potential_energy() + (0 if total else 4210)) * energy,
+            "forces": atoms.get_forces() * energy / length,
+        }
+        copy.calc = SinglePointCalculator(copy, **labels)
+        scaled.append(copy)
+    write(tmp_path / "a.traj", scaled)
+    return tmp_path / "a.traj"
+
+
+def test_right_units_are_silent(tmp_path: Path, ethanol: list[Atoms], recwarn: pytest.WarningsRecorder) -> None:
+    read(written(tmp_path, ethanol))
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("unit", [1 / KCAL_PER_MOL, 1 / KJ_PER_MOL], ids=["kcal/mol", "kJ/mol"])
+def test_energy_unit_taken_for_ev(tmp_path: Path, ethanol: list[Atoms], unit: float) -> None:
+    with (
+        pytest.warns(InputWarning, match=r"a.traj: RMS force .* check energy_unit"),
+        pytest.warns(InputWarning, match=r"a.traj: energy .* of frame 0 lies below .* check energy_unit"),
+    ):
+        read(written(tmp_path, ethanol, energy=unit))
+    with pytest.warns(InputWarning, match="RMS force"):  # relative energies say nothing, forces do
+        read(written(tmp_path, ethanol, energy=unit, total=False))
+
+
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [
+        (1 / BOHR, "hydrogen is 2.* Å"),  # Bohr taken for Å
+        (BOHR, "hydrogen is 0.5.* Å"),  # Å taken for Bohr
+        (0.1, "atoms are 0.1.* Å from their nearest"),  # nm taken for Å
+        (10.0, "atoms are 1.* Å from their nearest"),  # Å taken for nm
+    ],
+)
+def test_length_unit(tmp_path: Path, ethanol: list[Atoms], length: float, message: str) -> None:
+    with pytest.warns(InputWarning, match=f"{message}.*check length_unit"):
+        read(written(tmp_path, ethanol, energy=min(1.0, length), length=length))
+
+
+@pytest.mark.parametrize("element", ["Cs", "Li", "Cu", "Ar", "C"])
+def test_crystals_are_silent(tmp_path: Path, element: str, recwarn: pytest.WarningsRecorder) -> None:
+    atoms = bulk(element, "diamond", 3.57) if element == "C" else bulk(element)
+    atoms.calc = SinglePointCalculator(atoms, energy=-1.0, forces=np.zeros((len(atoms), 3)))
+    write(tmp_path / "a.xyz", atoms)
+    read(tmp_path / "a.xyz")
+    assert not recwarn.list
+
+
+def test_duplicate_frames_are_named(write_as: Writer, frames: list[Atoms]) -> None:
+    path = write_as([*frames, frames[1], frames[0], frames[1]], "a.xyz")
+    with pytest.warns(InputWarning) as caught:
+        data = read(path)
+    assert len(data) == 7  # warned, not removed
+    (warning,) = caught
+    message = str(warning.message)
+    assert message.startswith("a.xyz: 3 frames repeat the geometry of another")
+    assert "frame 0 = frame 5" in message
+    assert "frame 1 = frame 4 = frame 6" in message
