@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterable, Mapping
 from dataclasses import field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from equibayes.errors import InputError
 
@@ -41,7 +41,7 @@ def build(kind: type[T], values: Mapping[str, Any], base: T | None = None, where
         if key not in known:
             raise InputError(f"{name}: no such setting{_nearest(str(key), known)}")
         if is_dataclass(hints[key]):
-            arguments[key] = build(hints[key], value or {}, arguments.get(key), name)  # type: ignore[arg-type]
+            arguments[key] = build(hints[key], value or {}, arguments.get(key), name)
         else:
             arguments[key] = _convert(value, hints[key], name)
             choices = known[key].metadata.get("choices", ())
@@ -146,6 +146,10 @@ def _as(value: Any, option: Any) -> Any:
         if value is None or value == "none":
             return None
         raise TypeError
+    if origin is Literal:
+        if value in args:
+            return value
+        raise TypeError
     if origin is bool:
         if isinstance(value, bool):
             return value
@@ -169,6 +173,8 @@ def _as(value: Any, option: Any) -> Any:
 def _describe(option: Any) -> str:
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", type(None): "none"}
     origin = get_origin(option)
+    if origin is Literal:
+        return " or ".join(map(str, get_args(option)))
     if origin is list:
         return f"a list, each {_describe(get_args(option)[0])}"
     if origin is dict:

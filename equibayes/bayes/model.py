@@ -44,17 +44,19 @@ class ModelOutput:
 class StochasticModel:
     """Graph × weights [K, P] -> predicted density.  A function of its weights; holds none."""
 
-    def __init__(self, config: NetworkConfig, start_sigma: float = 1.0) -> None:
-        """start_sigma: where both deviations begin, eV and eV/Å; the RMS force of the data is a good value."""
+    def __init__(
+        self, config: NetworkConfig, start_sigma: float = 1.0, start_sigma_energy: float | None = None
+    ) -> None:
+        """start_sigma: where the deviations begin, eV/Å and (unless given apart) eV; the RMS force of the data is a good
+        value.  It enters the initial weights alone, not the function."""
         self.config = config
-        self.start_sigma = start_sigma
         self.network = NequIP(config)
         width = config.channels[0]
         self.layout = Layout(
             [
                 *self.network.layout.parameters,
                 *head_parameters(FORCE_HEAD, width, start_sigma),
-                *head_parameters(ENERGY_HEAD, width, start_sigma),
+                *head_parameters(ENERGY_HEAD, width, start_sigma_energy or start_sigma),
             ]
         )
 

@@ -49,10 +49,15 @@ class Layout:
         self.size = sum(self.sizes)
 
     @cached_property
-    def groups(self) -> dict[str, torch.Tensor]:
-        """Indices [n] into the flat buffer for each group of parameters."""
-        names = [parameter.group for parameter in self.parameters for _ in range(parameter.size)]
-        return {group: torch.tensor([i for i, n in enumerate(names) if n == group]) for group in dict.fromkeys(names)}
+    def groups(self) -> dict[str, slice]:
+        """Where each group of parameters lies in the flat buffer."""
+        groups: dict[str, slice] = {}
+        first = 0
+        for parameter in self.parameters:
+            start = groups[parameter.group].start if parameter.group in groups else first
+            first += parameter.size
+            groups[parameter.group] = slice(start, first)
+        return groups
 
     @cached_property
     def scale(self) -> torch.Tensor:

@@ -1,0 +1,73 @@
+"""The stochastic potential that the sampler descends, for K chains with a minibatch each:
+
+    û(θ) = −ln p(θ) − N/|batch| · Σ_batch ln p(y | x, θ)
+
+N counts training configurations; the prior enters once.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from equibayes.bayes.likelihood import log_likelihood
+from equibayes.bayes.model import ModelOutput, StochasticModel
+from equibayes.bayes.prior import Prior
+from equibayes.data.graph import Graph
+from equibayes.data.resident import Labels, ResidentData
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """û and what can be read off its minibatch, one number a chain.
+
+    gradient       [K, P]  ∇û
+    potential      [K]     û, float64
+    log_likelihood [K]     mean ln p of a configuration
+    force_mae      [K]     eV/Å
+    force_sigma    [K]     mean predicted deviation of a force component, eV/Å
+    """
+
+    gradient: torch.Tensor
+    potential: torch.Tensor
+    log_likelihood: torch.Tensor
+    force_mae: torch.Tensor
+    force_sigma: torch.Tensor
+
+
+class Potential:
+    """û of a model, a resident data set and a prior."""
+
+    def __init__(self, model: StochasticModel, data: ResidentData, prior: Prior) -> None:
+        self.model = model
+        self.data = data
+        self.prior = prior
+
+    @property
+    def data_size(self) -> int:
+        return len(self.data)
+
+    def __call__(self, position: torch.Tensor, indices: torch.Tensor) -> Evaluation:
+        """Evaluate at θ [K, P] with the configurations [K, B] (or [1, B], the same for all chains)."""
+        graph, labels = self.data.batch(indices)
+        theta = position.detach().requires_grad_()
+        output = self.model(theta, graph, differentiable=True)
+        per_structure = log_likelihood(output, graph, labels)
+        scaled = per_structure.sum(1) * (self.data_size / per_structure.shape[1])
+        (gradient,) = torch.autograd.grad(-scaled.sum(), theta)
+        mae, sigma = force_summary(output, graph, labels)
+        return Evaluation(
+            gradient=gradient + self.prior.gradient(position),
+            potential=self.prior.neg_log_density(position).double() - scaled.detach(),
+            log_likelihood=per_structure.detach().mean(1),
+            force_mae=mae,
+            force_sigma=sigma,
+        )
+
+
+@torch.no_grad()
+def force_summary(output: ModelOutput, graph: Graph, labels: Labels) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean absolute error and mean predicted deviation of the force components of each chain, both [K] in eV/Å."""
+    real = graph.real.to(output.forces)
+    count = real.sum(1)
+    error = (output.forces - labels.forces).abs().mean(-1)
+    return (error * real).sum(1) / count, (output.sigma_forces * real).sum(1) / count

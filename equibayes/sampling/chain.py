@@ -1,0 +1,222 @@
+"""Runs K chains from random weights to posterior samples: the loop around `sghmc.step_`.
+
+Everything that depends on the step is a pure function of it (schedule, minibatches, noise), so a run that is killed and resumed from a
+checkpoint repeats the very same steps.  Looks, records, rollback points and checkpoints all fall on the same steps, every
+`guard.interval`; a checkpoint is a rollback point written to disk.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from equibayes.bayes.potential import Evaluation, Potential
+from equibayes.data.resident import ResidentData
+from equibayes.errors import InputError
+from equibayes.sampling import checkpoint, sghmc
+from equibayes.sampling.guard import Guard
+from equibayes.sampling.minibatch import batch_indices
+from equibayes.sampling.noise import NoiseKey
+from equibayes.sampling.progress import Display, Silent
+from equibayes.sampling.records import MetricsLog, make_record
+from equibayes.sampling.run_state import RunState
+from equibayes.sampling.schedule import StepPlan
+from equibayes.sampling.settings import SampleConfig
+from equibayes.sampling.validation import validate
+
+# streams of the counter-based shuffling, one for each part of a run
+STREAM_EARLY, STREAM_BURN_IN, STREAM_CYCLES = 2, 3, 4
+
+
+class Interrupted(Exception):
+    """The user asked to stop; a checkpoint has been written."""
+
+    def __init__(self, number: int, step: int) -> None:
+        super().__init__(f"interrupted at step {step}")
+        self.signal, self.step = number, step
+
+
+class ChainRunner:
+    """One run: K chains of one posterior on one device."""
+
+    def __init__(
+        self,
+        potential: Potential,
+        config: SampleConfig,
+        *,
+        validation: ResidentData | None = None,
+        folder: Path | None = None,
+        about: dict[str, Any] | None = None,
+        display: Display | None = None,
+    ) -> None:
+        """folder: where checkpoints and metrics go (none: nothing is written); about: what identifies the run."""
+        self.potential, self.config, self.validation = potential, config, validation
+        self.folder, self.about = folder, about or {}
+        self.display = display or Silent()
+        size = potential.data_size
+        self.schedule = config.schedule(size)
+        self.early_steps = config.early_steps(size)
+        self.guard = Guard(config.guard, config.sampler, size)
+        self.key = NoiseKey(config.seed, range(config.chains))
+        self.device = potential.data.forces.device
+        looks = max(1, self.schedule.total_steps // config.guard.interval)
+        self.record_every = max(1, looks // config.output.records)
+        self.validate_every = max(1, looks // config.output.validations) if config.output.validations else 0
+
+    def run(self, *, resume: bool = False) -> RunState:
+        """From the start, or from the newest checkpoint, to the end of the schedule."""
+        state = self._resumed() if resume else None
+        if state is None:
+            layout, dtype = self.potential.model.layout, self.potential.data.forces.dtype
+            state = RunState.start(layout.start(self.config.chains, self.config.seed, dtype).to(self.device))
+        tensorboard = self.config.output.tensorboard
+        log = MetricsLog(self.folder, keep_until=state.step, tensorboard=tensorboard) if self.folder else None
+        self.display.start(self.schedule.total_steps, state.step)
+        try:
+            with _signals() as pending:
+                self._loop(state, log, pending)
+        finally:
+            self.display.stop()
+            if log:
+                log.close()
+        return state
+
+    def _loop(self, state: RunState, log: MetricsLog | None, pending: list[int]) -> None:
+        rollback, last_saved = state.copy(), time.monotonic()
+        while state.step < self.schedule.total_steps:
+            if pending:
+                self._save(rollback)
+                raise Interrupted(pending[0], rollback.step)
+            plan = self.schedule.at(state.step)
+            self._before_cycle(state, plan)
+            evaluation, learning_rate = self._step(state, plan)
+            if not (plan.collect or state.step % self.config.guard.interval == 0):
+                continue
+            for message in self.guard.look(state, rollback, plan.temperature, evaluation.potential):
+                state.events.append(message)
+                self.display.say(message)
+            if bool(state.failed.all()):
+                raise InputError("every chain diverged; lower burn_in.initial, or check labels and units of the data")
+            if plan.collect:
+                self._collect(state)
+            self._record(state, plan, evaluation, learning_rate, log)
+            self.display.advance(state.step)
+            rollback = state.copy()
+            if time.monotonic() - last_saved >= self.config.output.checkpoint_seconds:
+                self._save(rollback)
+                last_saved = time.monotonic()
+        self._save(rollback)
+
+    def _step(self, state: RunState, plan: StepPlan) -> tuple[Evaluation, torch.Tensor]:
+        evaluation = self.potential(state.sampler.position, self._indices(state.step, plan))
+        learning_rate = torch.minimum(plan.learning_rate * state.slowdown, state.cap)
+        sghmc.step_(
+            state.sampler,
+            evaluation.gradient,
+            self.key,
+            learning_rate=learning_rate.to(self.device),
+            data_size=self.potential.data_size,
+            config=self.config.sampler,
+            temperature=plan.temperature,
+            adapt_mass=not plan.mass_frozen,
+        )
+        return evaluation, learning_rate
+
+    def _indices(self, step: int, plan: StepPlan) -> torch.Tensor:
+        """The minibatch [K, B] of a step; burn-in has a first part with smaller batches."""
+        if plan.phase == "cycle":
+            size, number, stream = self.config.cycles.batch_size, plan.phase_step, STREAM_CYCLES
+        elif step < self.early_steps:
+            size, number, stream = self.config.burn_in.early_batch_size, step, STREAM_EARLY
+        else:
+            size, number, stream = self.config.burn_in.batch_size, step - self.early_steps, STREAM_BURN_IN
+        return batch_indices(self.key, number, self.potential.data_size, size, stream=stream).to(self.device)
+
+    def _before_cycle(self, state: RunState, plan: StepPlan) -> None:
+        """Where γ jumps up at once, ask the curvature first how far it may."""
+        cycles, guard = self.config.cycles, self.config.guard
+        jumps = guard.enabled and plan.phase == "cycle" and cycles.kind != "rise_and_fall"
+        if not jumps or plan.phase_step % self.schedule.cycle_steps:
+            return
+        fixed = self._indices(state.step, plan)
+        for message in self.guard.cap_learning_rate(state, lambda θ: self.potential(θ, fixed).gradient, cycles.peak):
+            state.events.append(message)
+            self.display.say(message)
+
+    def _collect(self, state: RunState) -> None:
+        """Keep θ of every chain; the mass has been frozen long before (the schedule sees to it)."""
+        state.samples.append(state.sampler.position.detach().cpu().clone())
+        state.kept.append(~state.failed)
+        state.rollbacks.zero_()
+
+    def _record(
+        self,
+        state: RunState,
+        plan: StepPlan,
+        evaluation: Evaluation,
+        learning_rate: torch.Tensor,
+        log: MetricsLog | None,
+    ) -> None:
+        look = state.step // self.config.guard.interval
+        if not plan.collect and look % self.record_every:
+            return
+        size, sampler, layout = self.potential.data_size, self.config.sampler, self.potential.model.layout
+        record = make_record(state.step, plan, state.sampler, evaluation, learning_rate, size, sampler, layout)
+        due = self.validate_every and (plan.collect or look % self.validate_every == 0)
+        if self.validation is not None and due:
+            record |= validate(self.potential.model, state.sampler.position, self.validation)
+        state.history.append(record)
+        if log:
+            log.write(record)
+        self.display.show(record)
+
+    def _save(self, state: RunState) -> None:
+        if self.folder:
+            checkpoint.save(self.folder, state.step, state.to_checkpoint(self.about))
+
+    def _resumed(self) -> RunState | None:
+        if self.folder is None:
+            raise InputError("nothing to resume: the run has no folder")
+        found = checkpoint.load_newest(self.folder, self.display.say)
+        if found is None:
+            return None
+        check_same_run(found.record["about"], self.about)
+        return RunState.from_checkpoint(found, self.device)
+
+
+def check_same_run(saved: dict[str, Any], now: dict[str, Any]) -> None:
+    """An `InputError` that names the first difference between a checkpoint's run and this one."""
+    for key in sorted(set(_flat(saved)) | set(_flat(now))):
+        before, after = _flat(saved).get(key), _flat(now).get(key)
+        if before != after:
+            raise InputError(
+                f"--resume: {key} was {before} when the run began and is {after} now; resume with the same data and "
+                "settings, or start again without --resume and with another -o"
+            )
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        result |= _flat(value, f"{name}.") if isinstance(value, dict) and value else {name: value}
+    return result
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collects SIGINT and SIGTERM instead of dying of them; outside the main thread there is nothing to collect."""
+    pending: list[int] = []
+    try:
+        old = {s: signal.signal(s, lambda number, _: pending.append(number)) for s in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:
+        old = {}
+    try:
+        yield pending
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,211 @@
+"""Every setting of `equibayes sample`, typed once, and the presets.
+
+The command line, the YAML check, `equibayes template sample` and the reference in the documentation are all made from
+these classes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from equibayes.config import build, merge, section, setting
+from equibayes.errors import InputError
+from equibayes.network.config import PRESETS as NETWORKS
+from equibayes.network.config import NetworkConfig
+from equibayes.sampling.minibatch import steps_per_epoch
+from equibayes.sampling.schedule import BurnIn, Cycles, Schedule
+from equibayes.sampling.sghmc import SGHMCConfig
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """How labels are read and energies are referred to zero."""
+
+    energy_reference: str = setting(
+        "auto",
+        "what an energy of 0 means; auto chooses by the data",
+        ("auto", "lstsq", "isolated", "per_structure", "given"),
+    )
+    given_energies: dict[str, float] = setting({}, "energy of each species, eV, for energy_reference: given")
+    validation: int = setting(30, "frames held back to watch the run and to calibrate afterwards")
+
+
+@dataclass(frozen=True)
+class BurnInSettings:
+    """From random weights to the posterior."""
+
+    steps: int = setting(20_000, "steps of the burn-in")
+    batch_size: int = setting(8, "configurations in a minibatch")
+    initial: float = setting(1e-2, "learning rate γ at the start")
+    final: float = setting(1e-5, "learning rate γ at the end; the decay is exponential")
+    freeze_mass: float = setting(
+        0.9, "share of the burn-in after which the mass is constant; no sample is taken before"
+    )
+    noise_free: float = setting(0.1, "share of the burn-in without injected noise (fast start; the paper has 0)")
+    early: float = setting(0.0, "share of the burn-in with the smaller batch below (fast start; the paper has 0)")
+    early_batch_size: int = setting(4, "configurations in a minibatch during that share")
+
+
+@dataclass(frozen=True)
+class CycleSettings:
+    """From one sample to the next."""
+
+    kind: str = setting("rise_and_fall", "shape of the learning rate", ("rise_and_fall", "restart", "constant"))
+    length: int = setting(2_000, "steps of one cycle, from one sample to the next")
+    peak: float = setting(1e-3, "largest learning rate γ0 of a cycle")
+    batch_size: int = setting(8, "configurations in a minibatch")
+
+
+@dataclass(frozen=True)
+class PriorSettings:
+    """What is believed of the weights before the data are seen."""
+
+    center: str | None = setting(
+        None, "posterior file or NequIP checkpoint whose weights the prior is centred on; none: 0"
+    )
+    width: float = setting(1.0, "standard deviation of the prior")
+    group_widths: dict[str, float] = setting(
+        {}, "standard deviation for single groups, such as {readout: 0.1, layer0: 0.5}"
+    )
+
+
+@dataclass(frozen=True)
+class GuardSettings:
+    """Protection against steps that the curvature does not allow."""
+
+    enabled: bool = setting(True, "watch for diverging chains, roll back and retry with a smaller step")
+    interval: int = setting(50, "steps between two looks; also the rhythm of records and checkpoints")
+    retries: int = setting(6, "rollbacks after which a chain is given up (the others go on)")
+    safety: float = setting(0.5, "share of the stability limit that a restart of γ may use")
+    iterations: int = setting(10, "power iterations of the curvature estimate before a restart of γ")
+
+
+@dataclass(frozen=True)
+class OutputSettings:
+    """What is written while sampling."""
+
+    checkpoint_seconds: float = setting(60.0, "time between checkpoints, s")
+    validations: int = setting(40, "how often the held-back frames are evaluated in the whole run")
+    records: int = setting(400, "lines of history kept of the whole run")
+    half_precision: bool = setting(False, "store samples as float16 (half the size; see docs for its effect)")
+    tensorboard: bool = setting(False, "also write TensorBoard events (needs the tensorboard package)")
+
+
+@dataclass(frozen=True)
+class SampleConfig:
+    """All of it."""
+
+    chains: int = setting(4, "independent chains, run in one pass")
+    samples: int = setting(8, "posterior samples to keep, spread over chains and cycles")
+    seed: int = setting(0, "everything random follows from it")
+    data: DataSettings = section(DataSettings, "labels and energies")
+    network: NetworkConfig = section(NetworkConfig, "the NequIP network, with NequIP's names")
+    prior: PriorSettings = section(PriorSettings, "what is believed before the data are seen")
+    sampler: SGHMCConfig = section(SGHMCConfig, "adaptive SGHMC, Algorithm 1 of the paper")
+    burn_in: BurnInSettings = section(BurnInSettings, "from random weights to the posterior")
+    cycles: CycleSettings = section(CycleSettings, "from one sample to the next")
+    guard: GuardSettings = section(GuardSettings, "protection against divergence")
+    output: OutputSettings = section(OutputSettings, "what is written while sampling")
+
+    def __post_init__(self) -> None:
+        if self.chains < 1 or self.samples < 1:
+            raise InputError(f"chains={self.chains}, samples={self.samples}: both must be at least 1")
+        if self.samples < self.chains:
+            raise InputError(
+                f"samples={self.samples} is fewer than chains={self.chains}: every chain gives at least one"
+            )
+        if self.guard.interval < 1 or self.output.records < 1 or self.output.validations < 0:
+            raise InputError("guard.interval and output.records must be at least 1, output.validations at least 0")
+        if (
+            not 0 < self.burn_in.freeze_mass <= 1
+            or not 0 <= self.burn_in.early < 1
+            or not 0 <= self.burn_in.noise_free <= 1
+        ):
+            raise InputError("burn_in.freeze_mass, early and noise_free are shares between 0 and 1")
+        if not self.prior.width > 0 or any(not width > 0 for width in self.prior.group_widths.values()):
+            raise InputError("prior widths must be positive")
+
+    def schedule(self, data_size: int) -> Schedule:
+        """The schedule for N training configurations, with phases of whole epochs."""
+        per_chain = -(-self.samples // self.chains)
+        burn_in = self.burn_in
+        epoch = steps_per_epoch(data_size, burn_in.batch_size)
+        steps = -(-burn_in.steps // epoch) * epoch
+        # the printed formula of rise_and_fall has the period 2K
+        length = self.cycles.length // 2 if self.cycles.kind == "rise_and_fall" else self.cycles.length
+        return Schedule(
+            BurnIn(
+                steps=steps,
+                initial=burn_in.initial,
+                final=burn_in.final,
+                freeze_mass_at=min(int(burn_in.freeze_mass * steps), steps - 1),
+                noise_free_fraction=burn_in.noise_free,
+            ),
+            Cycles(self.cycles.kind, per_chain - 1, max(1, length), self.cycles.peak),  # type: ignore[arg-type]
+            temperature=self.sampler.temperature,
+            steps_per_epoch=(epoch, steps_per_epoch(data_size, self.cycles.batch_size)),
+        )
+
+    def early_steps(self, data_size: int) -> int:
+        """Steps with the early batch size: whole epochs of the burn-in remain after them."""
+        epoch = steps_per_epoch(data_size, self.burn_in.batch_size)
+        steps = self.schedule(data_size).burn_in_steps
+        return int(self.burn_in.early * steps) // epoch * epoch
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def sample_config(preset: str | None = None, network: str | None = None, *layers: Mapping[str, Any]) -> SampleConfig:
+    """Defaults ← preset ← named network ← layers of nested values (YAML file, overrides)."""
+    name = preset or "quick"
+    if name not in PRESETS:
+        raise InputError(f"preset '{name}' does not exist; choose one of {', '.join(PRESETS)}")
+    values = merge(PRESETS[name], *layers)
+    chosen = network or values.pop("network_preset", None) or "small"
+    values.pop("network_preset", None)
+    if chosen not in NETWORKS:
+        raise InputError(f"network '{chosen}' does not exist; choose one of {', '.join(NETWORKS)}")
+    return build(SampleConfig, values, replace(SampleConfig(), network=NETWORKS[chosen]))
+
+
+_PAPER = {
+    "network_preset": "paper",
+    "chains": 1,
+    "samples": 8,
+    "sampler": {"integrator": "paper"},
+    "cycles": {"kind": "rise_and_fall", "length": 50_000, "peak": 1e-3},
+}
+PRESETS: dict[str, dict[str, Any]] = {
+    # a few minutes on two CPU cores
+    "quick": {
+        "network_preset": "small",
+        "chains": 4,
+        "samples": 8,
+        "burn_in": {"steps": 3_000, "batch_size": 8},
+        "cycles": {"length": 500, "batch_size": 8},
+    },
+    # a good posterior in the least time, on a GPU
+    "standard": {
+        "network_preset": "paper",
+        "chains": 8,
+        "samples": 8,
+        "burn_in": {"steps": 60_000, "batch_size": 16},
+        "cycles": {"length": 10_000, "batch_size": 32},
+    },
+    # the paper's settings (appendix A.3): 1.35 million steps
+    "paper-rmd17": merge(
+        _PAPER,
+        {
+            "burn_in": {"steps": 1_000_000, "batch_size": 32, "freeze_mass": 0.9, "noise_free": 0.0},
+            "cycles": {"batch_size": 32},
+        },
+    ),
+    "paper-pedot": merge(
+        _PAPER,
+        {
+            "burn_in": {"steps": 500_000, "batch_size": 10, "freeze_mass": 0.2, "noise_free": 0.0},
+            "cycles": {"batch_size": 10},
+        },
+    ),
+}

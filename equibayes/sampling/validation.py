@@ -1,0 +1,35 @@
+"""How the chains do on frames that they do not see."""
+
+from typing import Any
+
+import torch
+
+from equibayes.bayes.likelihood import log_likelihood
+from equibayes.bayes.model import StochasticModel
+from equibayes.bayes.potential import force_summary
+from equibayes.data.resident import ResidentData
+from equibayes.sampling.records import round_significant
+
+# force components whose predictions are traced, to see whether the chains agree (weights themselves have symmetries)
+PROBES = 16
+
+
+@torch.no_grad()
+def validate(model: StochasticModel, position: torch.Tensor, data: ResidentData) -> dict[str, Any]:
+    """Errors on held-back frames, one number a chain; eV and Å.  `probes` are predicted force components, [K][PROBES]."""
+    graph, labels = data.batch(torch.arange(len(data), device=position.device)[None])
+    output = model(position, graph)
+    mae, sigma = force_summary(output, graph, labels)
+    real = graph.real[0].nonzero().flatten()
+    components = output.forces[:, real].flatten(1)
+    chosen = torch.linspace(0, components.shape[1] - 1, min(PROBES, components.shape[1])).long()
+    mean_error = (output.forces.mean(0) - labels.forces[0])[real].abs().mean()
+    return {
+        "validation_force_mae": [round_significant(value) for value in mae.tolist()],
+        "validation_force_sigma": [round_significant(value) for value in sigma.tolist()],
+        "validation_log_likelihood": [
+            round_significant(value) for value in log_likelihood(output, graph, labels).mean(1).tolist()
+        ],
+        "validation_force_mae_of_mean": round_significant(float(mean_error)),
+        "probes": [[round_significant(value) for value in row] for row in components[:, chosen].tolist()],
+    }

@@ -1,0 +1,89 @@
+"""Did the chains converge?  Numbers for the posterior file, and words for a person."""
+
+from typing import Any
+
+import numpy as np
+
+from equibayes.sampling.diagnostics import convergence
+from equibayes.sampling.run_state import RunState
+from equibayes.sampling.settings import SampleConfig
+
+R_HAT_LIMIT = 1.1
+TEMPERATURE_TOLERANCE = 0.1
+RISE_LIMIT = 0.1
+
+
+def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
+    """R-hat and effective sample size of predicted forces and of the log posterior, temperatures, and `warnings`.
+
+    Traces run over the cycles, where the mass is frozen; chains that were given up are left out.
+    """
+    good = [chain for chain, failed in enumerate(state.failed.tolist()) if not failed]
+    late = [record for record in state.history if record["phase"] == "cycle"]
+    probes = _trace([r["probes"] for r in late if "probes" in r], good)
+    posterior = _trace([r["log_posterior"] for r in late], good)
+    rhat_probes, ess_probes, reason = _worst(probes)
+    rhat_posterior, ess_posterior, _ = _worst(posterior)
+    kinetic = [np.mean([r["kinetic_temperature"][c] for c in good]) for r in (late or state.history[-1:])]
+    rise = max((max(r["temperature_rise_bound"][c] for c in good) for r in late), default=0.0)
+    verdict: dict[str, Any] = {
+        "r_hat_forces": rhat_probes,
+        "ess_forces": ess_probes,
+        "r_hat_log_posterior": rhat_posterior,
+        "ess_log_posterior": ess_posterior,
+        "convergence_undefined_because": reason,
+        "kinetic_temperature": _rounded(float(np.mean(kinetic))),
+        "temperature_rise_bound": _rounded(rise),
+        "failed_chains": [chain for chain, failed in enumerate(state.failed.tolist()) if failed],
+        "events": state.events,
+    }
+    verdict["warnings"] = _warnings(verdict, config)
+    return verdict
+
+
+def _trace(values: list[Any], chains: list[int]) -> np.ndarray:
+    """Records × chains (× quantities) -> [chains, draws, …]; None becomes NaN."""
+    table = np.array(values, dtype=float)
+    return np.swapaxes(table, 0, 1)[chains] if len(values) else np.zeros((len(chains), 0))
+
+
+def _worst(draws: np.ndarray) -> tuple[float | None, float | None, str | None]:
+    """Largest R-hat and smallest effective sample size over all quantities."""
+    found = convergence(draws)
+    if np.isnan(found.r_hat).all():
+        return None, None, found.reason
+    return _rounded(float(np.nanmax(found.r_hat))), _rounded(float(np.nanmin(found.ess))), found.reason
+
+
+def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
+    words = []
+    r_hat, target = verdict["r_hat_forces"], config.sampler.temperature
+    if r_hat is None:
+        words.append(
+            f"whether the chains agree cannot be told ({verdict['convergence_undefined_because'] or 'no validation frames'}); "
+            "more cycles would tell"
+        )
+    elif r_hat > R_HAT_LIMIT and config.chains > 1:
+        words.append(
+            f"R-hat of predicted forces is {r_hat:.2f} (1 means agreement): each chain stays near its own solution, so the "
+            "spread over chains is the uncertainty, and one chain alone would be overconfident. Longer cycles bring them together"
+        )
+    if target > 0 and abs(verdict["kinetic_temperature"] / target - 1) > TEMPERATURE_TOLERANCE:
+        words.append(
+            f"the kinetic temperature is {verdict['kinetic_temperature']:.2f} instead of {target:g}: "
+            "lower cycles.peak or raise cycles.batch_size"
+        )
+    if verdict["temperature_rise_bound"] > RISE_LIMIT:
+        words.append(
+            f"minibatch noise may heat the chains by up to {verdict['temperature_rise_bound']:.2f} at the peak of a cycle "
+            "(a bound; samples are taken where the learning rate is small): raise cycles.batch_size to be sure"
+        )
+    if verdict["failed_chains"]:
+        words.append(
+            f"chains {verdict['failed_chains']} diverged and gave no samples; lower burn_in.initial or cycles.peak"
+        )
+    return words
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.5g}") if np.isfinite(value) else None
