@@ -155,6 +155,8 @@ def _array(value: Any, dtype: Any, shape: tuple[int, ...] | None, what: str) -> 
     try:
         raw = np.asarray(value)
         array = np.ascontiguousarray(raw, dtype=dtype).reshape(raw.shape)
+        if not array.flags.writeable:  # a view of shared data; torch complains about those
+            array = array.copy()
     except (TypeError, ValueError, OverflowError) as cause:
         raise InputError(f"{what}: not numbers; look at the file with a text editor") from cause
     if raw.dtype.kind not in "biuf":

@@ -37,6 +37,13 @@ def test_forces_on_constrained_atoms_are_kept() -> None:
     np.testing.assert_array_equal(Structure.from_atoms(atoms).forces, forces)
 
 
+def test_arrays_can_be_handed_to_torch_without_complaint() -> None:
+    shared = np.broadcast_to(np.array([8, 1]), (5, 2))
+    structure = Structure(shared[0], np.zeros((2, 3)))
+    assert structure.numbers.flags.writeable
+    assert structure.numbers.flags.c_contiguous
+
+
 def test_composition_and_length() -> None:
     structure = Structure.from_atoms(water(0))
     assert len(structure) == 3
