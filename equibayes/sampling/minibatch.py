@@ -5,7 +5,7 @@ nothing needs to be saved to resume, and chains are independent of each other.
 
 Reshuffling instead of independent draws is free and closer to exact: within an epoch every configuration enters once,
 so minibatch errors cancel over the epoch instead of adding up like √steps.  At epoch ends (where samples are taken) a
-mode that relaxes more slowly than an epoch lasts keeps a fifth or less of the temperature rise NγB/(2M) of
+mode that relaxes more slowly than an epoch lasts keeps about a fifth of the temperature rise NγB/(2M) of
 independent draws. A stiff mode, which relaxes within an epoch, has no time to see the cancellation and gains nothing.
 
 Incomplete batches.  An epoch has ⌊N/batch⌋ steps; the N mod batch configurations at the end of the permutation are

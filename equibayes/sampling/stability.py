@@ -130,7 +130,8 @@ def diverging(
       phase (a rise of PT/2) is not mistaken for a divergence.
 
     Growth in an unstable mode is exponential, so the verdict comes tens of steps before NaN, provided that records
-    are that frequent.
+    are that frequent.  û of a minibatch scatters by N·sd(ln p)/√|batch|; where that is not small beside P, hand in
+    means over an epoch.
     """
     finite = (kinetic[-1].isfinite()) & (potential[-1].isfinite())
     threshold = temperature * max(kinetic_factor, 1 + 10 * (2 / parameters) ** 0.5)
