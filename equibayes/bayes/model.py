@@ -65,10 +65,12 @@ class StochasticModel:
         with torch.set_grad_enabled(differentiable):
             weights = self.layout.forward_weights(flat)
             base = self.network(weights, graph, differentiable=differentiable)
+            volume = graph.volume[..., None, None]
             return ModelOutput(
                 energy=base.energy,
                 forces=base.forces,
-                stress=base.virial / graph.volume[..., None, None],
+                # not simply virial / volume: where there is no volume, gradients of the other outputs must stay finite
+                stress=torch.where(volume.isnan(), volume, base.virial / volume.nan_to_num(1.0)),
                 log_sigma_energy=log_sigma_energy(weights, base.features, graph),
                 log_sigma_forces=log_sigma_forces(weights, base.features),
                 features=base.features,
