@@ -21,8 +21,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from equibayes.bayes.model import StochasticModel
+from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number
 from equibayes.data.reference import EnergyReference
+from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import write_atomically
 from equibayes.network.config import NetworkConfig
@@ -78,6 +80,16 @@ class Posterior:
         if not 1 <= k <= len(self):
             raise InputError(f"k={k}: this posterior has {len(self)} samples")
         return replace(self, samples=self.samples[:k], chain=self.chain[:k], step=self.step[:k])
+
+    def predict(self, structures: Any, *, members: bool = False) -> Any:
+        """A `Prediction` for one structure (ASE atoms or ours), a list of them for a list."""
+        from equibayes.posterior.predict import predict
+
+        single = not isinstance(structures, (list, tuple, Dataset))
+        given = [structures] if single else structures
+        ours = [s if isinstance(s, Structure) else Structure.from_atoms(s) for s in given]
+        predictions = list(predict(self, ours, members=members))
+        return predictions[0] if single else predictions
 
     def save(self, path: str | Path, *, half_precision: bool = False) -> None:
         """Write the file atomically.  Two equal posteriors give equal bytes."""

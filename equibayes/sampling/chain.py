@@ -96,7 +96,7 @@ class ChainRunner:
             evaluation, learning_rate = self._step(state, plan)
             if not (plan.collect or state.step % self.config.guard.interval == 0):
                 continue
-            for message in self.guard.look(state, rollback, plan.temperature, evaluation.potential):
+            for message in self.guard.look(state, rollback, plan, evaluation.potential):
                 state.events.append(message)
                 self.display.say(message)
             if bool(state.failed.all()):

@@ -9,12 +9,15 @@ import torch
 
 from equibayes.sampling.diagnostics import kinetic_temperature
 from equibayes.sampling.run_state import RunState
+from equibayes.sampling.schedule import StepPlan
 from equibayes.sampling.settings import GuardSettings
 from equibayes.sampling.sghmc import SGHMCConfig
 from equibayes.sampling.stability import diverging, finite_difference_product, largest_curvature, max_learning_rate
 
 # û of a minibatch scatters; it is compared with the lowest of this many looks
 REMEMBERED_LOOKS = 20
+# how much more is tolerated while the mass adapts
+ADAPTING_PATIENCE = 10.0
 
 
 class Guard:
@@ -23,9 +26,9 @@ class Guard:
     def __init__(self, settings: GuardSettings, sampler: SGHMCConfig, data_size: int) -> None:
         self.settings, self.sampler, self.data_size = settings, sampler, data_size
 
-    def look(self, state: RunState, rollback: RunState, temperature: float, potential: torch.Tensor) -> list[str]:
+    def look(self, state: RunState, rollback: RunState, plan: StepPlan, potential: torch.Tensor) -> list[str]:
         """Judge every chain by its momentum and û [K]; put diverging ones back.  Returns what was done, in words."""
-        bad = self._diverging(state, temperature, potential) & ~state.failed
+        bad = self._diverging(state, plan, potential) & ~state.failed
         messages = []
         for chain in torch.nonzero(bad).flatten().tolist():
             state.rollbacks[chain] += 1
@@ -47,13 +50,24 @@ class Guard:
             state.looks[-1, bad] = state.looks[:-1].amin(0)[bad] if len(state.looks) > 1 else 0.0
         return messages
 
-    def _diverging(self, state: RunState, temperature: float, potential: torch.Tensor) -> torch.Tensor:
+    def _diverging(self, state: RunState, plan: StepPlan, potential: torch.Tensor) -> torch.Tensor:
+        temperature, frozen = plan.temperature, plan.mass_frozen
         kinetic = kinetic_temperature(state.sampler.momentum, self.sampler).double().cpu()
         finite = state.sampler.position.isfinite().all(1).cpu()
         if not self.settings.enabled:
             return ~finite  # a chain of NaN is no chain, whatever the user switched off
         state.looks = torch.cat([state.looks, potential.double().cpu()[None]])[-REMEMBERED_LOOKS:]
-        return ~finite | diverging(kinetic[None], state.looks, state.sampler.position.shape[1], temperature)
+        # While the mass adapts it grows with the gradients and tames an instability by itself, and large steps heat the chain; so
+        # only an explosion counts then.
+        patience = 1.0 if frozen else ADAPTING_PATIENCE
+        return ~finite | diverging(
+            kinetic[None],
+            state.looks,
+            state.sampler.position.shape[1],
+            temperature,
+            kinetic_factor=2.0 * patience,
+            potential_rise=2.0 * patience,
+        )
 
     def cap_learning_rate(
         self, state: RunState, gradient: Callable[[torch.Tensor], torch.Tensor], peak: float
