@@ -9,11 +9,13 @@ layers; the sum over neighbours is then one small matrix product per atom, and n
 """
 
 from collections.abc import Iterable
+from functools import cache
 from math import sqrt
 
 import torch
 
 from equibayes.network.clebsch_gordan import coupling
+from equibayes.network.constants import Constant
 from equibayes.network.irreps import Irrep, LayerPlan
 
 Features = dict[Irrep, torch.Tensor]  # {irrep: [K, N, 2l+1, channels]}
@@ -25,12 +27,17 @@ def coupling_matrices(harmonics: torch.Tensor, triples: Iterable[Triple]) -> dic
     chains, atoms, slots, _ = harmonics.shape
     matrices = {}
     for l1, l2, l3 in triples:
-        table = torch.from_numpy(coupling(l1, l2, l3) * sqrt(2 * l3 + 1)).to(harmonics)
-        table = table.permute(1, 2, 0).reshape(2 * l2 + 1, -1)  # [m, (k, i)]
-        product = harmonics[..., l2**2 : (l2 + 1) ** 2] @ table
+        product = harmonics[..., l2**2 : (l2 + 1) ** 2] @ _table(l1, l2, l3).like(harmonics)
         product = product.reshape(chains * atoms, slots, 2 * l3 + 1, 2 * l1 + 1).transpose(1, 2)
         matrices[l1, l2, l3] = product.reshape(chains * atoms, 2 * l3 + 1, slots * (2 * l1 + 1))
     return matrices
+
+
+@cache
+def _table(l1: int, l2: int, l3: int) -> Constant:
+    """√(2·l3+1) C as [m, (k, i)]."""
+    table = torch.from_numpy(coupling(l1, l2, l3) * sqrt(2 * l3 + 1))
+    return Constant(table.permute(1, 2, 0).reshape(2 * l2 + 1, -1))
 
 
 def convolve(

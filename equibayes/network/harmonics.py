@@ -11,6 +11,8 @@ from math import pi, sqrt
 import numpy as np
 import torch
 
+from equibayes.network.constants import Constant, Index
+
 # Each harmonic as a polynomial in the components of the unit vector: {monomial: coefficient}.
 HARMONICS: tuple[tuple[dict[str, float], ...], ...] = (
     ({"": 1.0},),
@@ -57,17 +59,17 @@ def edge_geometry(vector: torch.Tensor, l_max: int) -> EdgeGeometry:
     direction = vector / length[..., None]
     exponents, table, degree = _polynomials(l_max)
     powers = torch.stack([torch.ones_like(direction), direction, direction**2, direction**3], -1)  # [..., 3, 4]
-    monomials = powers[..., 0, exponents[:, 0]] * powers[..., 1, exponents[:, 1]] * powers[..., 2, exponents[:, 2]]
-    values = monomials @ table.to(vector)  # [..., 4·M]: Y, ∂Y/∂x, ∂Y/∂y, ∂Y/∂z of the polynomial
+    x, y, z = (powers[..., axis, :].index_select(-1, exponents[axis].on(vector.device)) for axis in range(3))
+    values = (x * y * z) @ table.like(vector)  # [..., 4·M]: Y, ∂Y/∂x, ∂Y/∂y, ∂Y/∂z of the polynomial
     harmonics, *partial = values.tensor_split(4, -1)
     # Y is homogeneous of degree l in the unit vector u, so its gradient along the sphere is (∇Y - l·Y·u) / r
-    gradient = torch.stack(partial, -1) - (degree.to(vector) * harmonics)[..., None] * direction[..., None, :]
+    gradient = torch.stack(partial, -1) - (degree.like(vector) * harmonics)[..., None] * direction[..., None, :]
     return EdgeGeometry(length, harmonics, direction, gradient / length[..., None, None])
 
 
 @cache
-def _polynomials(l_max: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Exponents [n, 3] of all monomials up to degree l_max, table [n, 4·M] of Y and its partials, degree [M]."""
+def _polynomials(l_max: int) -> tuple[list[Index], Constant, Constant]:
+    """Exponents of x, y, z in all monomials up to degree l_max, table [n, 4·M] of Y and its partials, degree [M]."""
     exponents = [e for e in product(range(l_max + 1), repeat=3) if sum(e) <= l_max]
     row = {e: i for i, e in enumerate(exponents)}
     flat = [(l, polynomial) for l in range(l_max + 1) for polynomial in HARMONICS[l]]
@@ -81,7 +83,8 @@ def _polynomials(l_max: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
                     lower = tuple(n - (a == axis) for a, n in enumerate(e))
                     table[1 + axis, row[lower], m] += coefficient * e[axis]
     stacked = torch.from_numpy(np.concatenate(list(table), axis=1))
-    return torch.tensor(exponents), stacked, torch.tensor([float(l) for l, _ in flat], dtype=torch.float64)
+    axes = [Index(column) for column in torch.tensor(exponents).T]
+    return axes, Constant(stacked), Constant(torch.tensor([float(l) for l, _ in flat]))
 
 
 def radial_basis(length: torch.Tensor, frequencies: torch.Tensor, r_max: float, p: int) -> torch.Tensor:

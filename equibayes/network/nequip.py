@@ -13,6 +13,7 @@ import torch
 
 from equibayes.data.graph import Graph
 from equibayes.network.config import NetworkConfig
+from equibayes.network.constants import Constant
 from equibayes.network.convolution import Neighbors, coupling_matrices
 from equibayes.network.harmonics import EdgeGeometry, edge_geometry, radial_basis
 from equibayes.network.interaction import block_parameters, interaction_block
@@ -46,8 +47,8 @@ class NequIP:
         self.layers = plan_layers(config, prune=prune)
         self.triples = sorted({path.triple for layer in self.layers for path in layer.paths})
         self.layout = Layout(self._parameters())
-        self._energy_scale = _per_type(config.per_type_energy_scales, config.type_names, 1.0)
-        self._neighbor_norm = _per_type(config.avg_num_neighbors, config.type_names, 1.0).rsqrt()
+        self._energy_scale = Constant(_per_type(config.per_type_energy_scales, config.type_names, 1.0))
+        self._neighbor_norm = Constant(_per_type(config.avg_num_neighbors, config.type_names, 1.0).rsqrt())
 
     def _parameters(self) -> Iterator[Parameter]:
         config = self.config
@@ -64,8 +65,8 @@ class NequIP:
         """Energies [K, N] in eV and features [K, N, C] from edge lengths [K, N, D] and harmonics [K, N, D, M]."""
         config, chains = self.config, length.shape[0]
         neighbors = Neighbors(graph.sender, graph.reverse, chains)
-        species_mask = torch.nn.functional.one_hot(graph.species, len(config.type_names)).to(length)
-        norm = self._neighbor_norm.to(length)[graph.species]  # [G, N], of the atom that sends
+        species_mask = one_hot(graph.species, len(config.type_names)).to(length)
+        norm = self._neighbor_norm.like(length)[graph.species]  # [G, N], of the atom that sends
         norm = neighbors.gather(norm[..., None].expand(chains, -1, 1))
         matrices = coupling_matrices(harmonics * norm, self.triples)
         order = torch.arange(1, config.num_bessels + 1, device=length.device)
@@ -77,7 +78,7 @@ class NequIP:
             features = interaction_block(layer, name, weights, features, basis, matrices, neighbors, species_mask)
         scalars = features[SCALAR][:, :, 0]
         energy = (scalars @ weights["readout"])[:, :, 0]
-        return energy * self._energy_scale.to(length)[graph.species], scalars
+        return energy * self._energy_scale.like(length)[graph.species], scalars
 
     def __call__(self, weights: Weights, graph: Graph, *, differentiable: bool = False) -> NetworkOutput:
         """Energy, forces and virial; with `differentiable` they can be differentiated once more with respect to the weights."""
@@ -103,6 +104,11 @@ class NequIP:
         return NetworkOutput(*(getattr(output, name).detach() for name in ("energy", "forces", "virial", "features")))
 
 
+def one_hot(index: torch.Tensor, size: int) -> torch.Tensor:
+    """[…] int -> […, size] bool; all False for an index beyond the size.  (torch's own checks its input, which stops a GPU.)"""
+    return index[..., None] == torch.arange(size, device=index.device)
+
+
 def edge_gradient(geometry: EdgeGeometry, by_length: torch.Tensor, by_harmonics: torch.Tensor) -> torch.Tensor:
     """∂E/∂vector [K, N, D, 3] by the chain rule from ∂E/∂r [K, N, D] and ∂E/∂Y [K, N, D, M]."""
     angular = (by_harmonics[..., None, :] @ geometry.gradient)[..., 0, :]
@@ -112,7 +118,7 @@ def edge_gradient(geometry: EdgeGeometry, by_length: torch.Tensor, by_harmonics:
 def sum_over_structures(values: torch.Tensor, graph: Graph) -> torch.Tensor:
     """Per atom [K, N, …] -> per structure [K, B, …]; atoms that only fill up are left out."""
     chains = values.shape[0]
-    member = torch.nn.functional.one_hot(graph.structure, graph.num_structures + 1)[..., :-1]  # [G, N, B]
+    member = one_hot(graph.structure, graph.num_structures)  # [G, N, B]
     member = member.to(values).transpose(1, 2).expand(chains, -1, -1)
     total = torch.bmm(member, values.reshape(chains, values.shape[1], -1))
     return total.reshape(chains, graph.num_structures, *values.shape[2:])

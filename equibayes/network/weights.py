@@ -11,6 +11,8 @@ from math import prod
 
 import torch
 
+from equibayes.network.constants import Constant
+
 Weights = dict[str, torch.Tensor]
 
 
@@ -60,9 +62,9 @@ class Layout:
         return groups
 
     @cached_property
-    def scale(self) -> torch.Tensor:
-        """[P] float64 factors from stored to forward weights."""
-        return torch.cat([torch.full((p.size,), p.scale, dtype=torch.float64) for p in self.parameters])
+    def scale(self) -> Constant:
+        """[P] factors from stored to forward weights."""
+        return Constant(torch.cat([torch.full((p.size,), p.scale, dtype=torch.float64) for p in self.parameters]))
 
     def views(self, flat: torch.Tensor) -> Weights:
         """Stored weights by name, [K, P] -> {name: [K, *shape]}, without copying."""
@@ -71,7 +73,7 @@ class Layout:
 
     def forward_weights(self, flat: torch.Tensor) -> Weights:
         """Weights as the network uses them, [K, P] -> {name: [K, *shape]}; differentiable in `flat`."""
-        return self.views(flat * self.scale.to(flat))
+        return self.views(flat * self.scale.like(flat))
 
     def flatten(self, weights: Weights) -> torch.Tensor:
         """The inverse of `views`."""
