@@ -5,6 +5,7 @@ from the dataclasses.  A key that does not exist is refused with the nearest one
 """
 
 import difflib
+import math
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import field, fields, is_dataclass
@@ -41,7 +42,7 @@ def build(kind: type[T], values: Mapping[str, Any], base: T | None = None, where
         if key not in known:
             raise InputError(f"{name}: no such setting{_nearest(str(key), known)}")
         if is_dataclass(hints[key]):
-            arguments[key] = build(hints[key], value or {}, arguments.get(key), name)
+            arguments[key] = build(hints[key], {} if value is None else value, arguments.get(key), name)
         else:
             arguments[key] = _convert(value, hints[key], name)
             choices = known[key].metadata.get("choices", ())
@@ -96,10 +97,12 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values laid over each other, later ones on top."""
+    """Nested values laid over each other, later ones on top; a section left empty changes nothing."""
     result: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
+            if value is None and isinstance(result.get(key), dict):
+                continue
             if isinstance(value, Mapping) and isinstance(result.get(key), dict):
                 result[key] = merge(result[key], value)
             else:
@@ -119,7 +122,7 @@ def template(instance: Any, indent: int = 0) -> str:
         if is_dataclass(value):
             lines.append(f"\n{pad}# {note}\n{pad}{f.name}:\n{template(value, indent + 1)}")
         else:
-            text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=1000).strip()
+            text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf).strip()
             lines.append(f"{pad}{f.name}: {text.removesuffix('...').strip()}  # {note}")
     return "\n".join(lines)
 
@@ -132,10 +135,10 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 def _convert(value: Any, hint: Any, name: str) -> Any:
     """`value` as the annotated type; numbers may be written as text (YAML reads 1e-3 as text), nothing else is guessed."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    for option in options:
+    for option in sorted(options, key=lambda option: option is not type(None)):  # 'none' is nothing before it is a word
         try:
             return _as(value, option)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
     raise InputError(f"{name}={value!r}: must be {' or '.join(_describe(option) for option in options)}")
 
@@ -160,7 +163,9 @@ def _as(value: Any, option: Any) -> Any:
             return int(number)
         raise TypeError
     if origin is float and not isinstance(value, bool) and isinstance(value, (int, float, str)):
-        return float(value)
+        if math.isfinite(float(value)):
+            return float(value)
+        raise ValueError
     if origin is str and isinstance(value, str):
         return value
     if origin is list and isinstance(value, (list, tuple)):

@@ -2,7 +2,9 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 from equibayes.errors import InputError
@@ -23,9 +25,17 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
         os.replace(temporary, path)
         _flush_folder(path.parent)
     except OSError as cause:
-        raise InputError(f"{path}: {_reason(cause)}") from cause
+        raise InputError(f"{path}: {reason(cause)}") from cause
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def remove_leftovers(folder: Path, start_of_name: str) -> None:
+    """Delete what a killed process left half written of files with such a name; only while nobody else writes there."""
+    for path in folder.glob(f".{escape(start_of_name)}*.tmp"):
+        with suppress(OSError):
+            path.unlink()
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -39,10 +49,35 @@ def make_folder(path: str | Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
-        raise InputError(f"{path}: {_reason(cause)}") from cause
+        raise InputError(f"{path}: {reason(cause)}") from cause
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(f"{path}: the folder cannot be written to; choose another with -o")
     return path
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Holds a folder for one process; a second one is refused.  The system lets go of it however the process ends."""
+    try:
+        import fcntl
+    except ImportError:  # a system without such locks: nothing to hold
+        yield
+        return
+    path = folder / "lock"
+    try:
+        file = path.open("a")
+    except OSError as cause:
+        raise InputError(f"{path}: {reason(cause)}") from cause
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"{folder}: another equibayes is at work there; wait for it, stop it, or choose another name with -o"
+            ) from None
+        except OSError:  # some network file systems have no locks
+            pass
+        yield
 
 
 def _umask() -> int:
@@ -52,9 +87,11 @@ def _umask() -> int:
     return mask
 
 
-def _reason(cause: OSError) -> str:
-    if cause.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "the disk is full; nothing that was there is lost: free some space, then continue with --resume"
+def reason(cause: OSError) -> str:
+    """Why a file cannot be written, and what to do about it."""
+    if cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        limit = "the disk is full" if cause.errno == errno.ENOSPC else f"no room ({cause.strerror})"
+        return f"{limit}; nothing that was there is lost: free some space, then continue with --resume"
     if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "not writable; choose another place with -o"
     return f"cannot be written ({cause.strerror or cause})"

@@ -9,7 +9,7 @@ from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.sample import run_folder, sample
+from equibayes.posterior.sample import check_output, sample
 from equibayes.sampling.chain import Interrupted
 from equibayes.sampling.progress import choose_display
 from equibayes.sampling.settings import NETWORKS, PRESETS, SampleConfig, sample_config
@@ -64,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             config,
             output=arguments.output,
             resume=arguments.resume,
+            overwrite=arguments.overwrite,
             device=arguments.device,
             display=choose_display(),
         )
@@ -76,37 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def effective_config(arguments: argparse.Namespace) -> SampleConfig:
     """Preset ← YAML files and overrides, in the order given ← options."""
-    layers = []
-    for word in arguments.settings:
-        layers.append(parse_overrides([word]) if "=" in word else read_yaml(word))
+    layers = [parse_overrides([word]) if "=" in word else read_yaml(word) for word in arguments.settings]
     options = {name: getattr(arguments, name) for name in ("chains", "samples", "seed")}
-    given = {name: value for name, value in options.items() if value is not None}
-    values = merge(*layers, given)
-    if "samples" not in values and "chains" in values:
+    values = merge(*layers, {name: value for name, value in options.items() if value is not None})
+    if "samples" not in values and isinstance(values.get("chains"), int):
         # every chain gives at least one sample
         base = sample_config(arguments.preset, arguments.network)
-        values["samples"] = max(base.samples, int(values["chains"]))
+        values["samples"] = max(base.samples, values["chains"])
     return sample_config(arguments.preset, arguments.network, values)
-
-
-def check_output(path: Path, *, resume: bool, overwrite: bool) -> None:
-    """Never overwrite silently: neither a posterior nor an unfinished run."""
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; name a file with -o")
-    if path.exists() and not (overwrite or resume):
-        raise InputError(f"{path}: exists already; choose another name with -o, or add --overwrite")
-    folder = run_folder(path)
-    checkpoints = list(folder.glob("checkpoint-*.safetensors")) if folder.is_dir() else []
-    if resume and not checkpoints and not path.exists():
-        raise InputError(f"{folder}: no checkpoint to resume from; start without --resume")
-    if checkpoints and not resume:
-        if not overwrite:
-            raise InputError(
-                f"{folder}: holds an earlier run; continue it with --resume, or begin anew with --overwrite"
-            )
-        for checkpoint in checkpoints:
-            checkpoint.unlink()
-        (folder / "metrics.jsonl").unlink(missing_ok=True)
 
 
 def check_device(device: str | None, threads: int | None) -> None:

@@ -7,26 +7,23 @@
 | `step`    | [k]    | the step after which it was taken                                    |
 
 The header holds JSON under `equibayes`: format and package version, full configuration with the scales taken from the data, energy
-reference, units, fingerprint of the training set, history and diagnostics of the run, and a slot for a calibration.
+reference, units, fingerprint of the training set, history and diagnostics of the run, a slot for a calibration, and a checksum.
 """
 
-import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
+from equibayes import tensor_file
 from equibayes.bayes.model import StochasticModel
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number
 from equibayes.data.reference import EnergyReference
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
-from equibayes.files import write_atomically
 from equibayes.network.config import NetworkConfig
 from equibayes.version import __version__
 
@@ -94,9 +91,9 @@ class Posterior:
     def save(self, path: str | Path, *, half_precision: bool = False) -> None:
         """Write the file atomically.  Two equal posteriors give equal bytes."""
         samples = self.samples.half() if half_precision else self.samples
+        if not bool(samples.isfinite().all()):
+            raise InputError(f"{path}: some weights are too large for half precision; set output.half_precision=false")
         header = {
-            "format": FORMAT,
-            "format_version": VERSION,
             "version": self.version,
             "units": UNITS,
             "network": self.network.to_dict(),
@@ -107,14 +104,13 @@ class Posterior:
             "verdict": self.verdict,
             "calibration": self.calibration,
         }
-        metadata = {"equibayes": json.dumps(header, sort_keys=True, allow_nan=False)}
-        tensors = {"samples": samples.contiguous(), "chain": self.chain.contiguous(), "step": self.step.contiguous()}
-        write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+        tensors = {"samples": samples, "chain": self.chain, "step": self.step}
+        tensor_file.write(Path(path), tensors, header, format=FORMAT, version=VERSION)
 
 
 def load(path: str | Path) -> Posterior:
     """Read a posterior file.  Nothing in it is executed."""
-    header, tensors = _read(Path(path))
+    header, tensors = tensor_file.read(Path(path), format=FORMAT, version=VERSION, what="posterior file")
     try:
         posterior = Posterior(
             samples=tensors["samples"],
@@ -124,34 +120,19 @@ def load(path: str | Path) -> Posterior:
             reference=EnergyReference.from_dict(header["energy_reference"]),
             **{name: header[name] for name in ("config", "data", "history", "verdict", "calibration", "version")},
         )
-    except (KeyError, TypeError, ValueError) as cause:
-        raise InputError(f"{path}: the header of this posterior file is incomplete ({cause}); sample again") from cause
-    expected = posterior.model.layout.size
-    if posterior.samples.ndim != 2 or posterior.samples.shape[1] != expected:
-        shape = tuple(posterior.samples.shape)
-        raise InputError(f"{path}: samples have shape {shape}, its network needs {expected} weights; sample again")
-    dtype = getattr(torch, posterior.network.model_dtype)
-    samples = posterior.samples.to(dtype)
+        return _checked(posterior)
+    except (KeyError, TypeError, ValueError, AttributeError, InputError) as cause:
+        raise InputError(f"{path}: this posterior file makes no sense ({cause}); sample again") from cause
+
+
+def _checked(posterior: Posterior) -> Posterior:
+    """With samples in the network's precision; an `InputError` where shapes or values cannot be."""
+    shape, expected = tuple(posterior.samples.shape), posterior.model.layout.size
+    if len(shape) != 2 or shape[0] < 1 or shape[1] != expected:
+        raise InputError(f"samples have shape {shape}, the network needs {expected} weights")
+    if posterior.chain.shape != shape[:1] or posterior.step.shape != shape[:1]:
+        raise InputError("chain and step do not match the samples")
+    samples = posterior.samples.to(getattr(torch, posterior.network.model_dtype))
     if not bool(samples.isfinite().all()):
-        raise InputError(f"{path}: the samples contain values that are not finite; sample again")
+        raise InputError("samples are not finite")
     return replace(posterior, samples=samples)
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    if not path.is_file():
-        raise InputError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; name a posterior file")
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        header = json.loads(metadata["equibayes"])
-    except (SafetensorError, OSError, ValueError, KeyError) as cause:
-        reason = str(cause).splitlines()[0] if not isinstance(cause, KeyError) else "no equibayes header"
-        raise InputError(f"{path}: not a posterior file, or a damaged one ({reason})") from cause
-    if header.get("format") != FORMAT:
-        raise InputError(f"{path}: not a posterior file but {header.get('format')}")
-    if header.get("format_version") != VERSION:
-        raise InputError(
-            f"{path}: posterior format {header.get('format_version')}, this equibayes reads {VERSION}; update equibayes"
-        )
-    return header, tensors

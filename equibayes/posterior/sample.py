@@ -1,5 +1,6 @@
 """From a data set to a posterior in one call: what `equibayes sample` does."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,17 @@ from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import CentredNormal, Prior, StandardNormal, group_widths
 from equibayes.config import template
 from equibayes.data.dataset import Dataset
-from equibayes.data.elements import atomic_number
+from equibayes.data.elements import atomic_number, symbol
 from equibayes.data.reference import EnergyReference, fit, suggest_kind
 from equibayes.data.resident import ResidentData
-from equibayes.data.splits import check_disjoint, split
+from equibayes.data.splits import split
 from equibayes.errors import InputError
-from equibayes.files import make_folder, write_text
+from equibayes.files import lock, make_folder, remove_leftovers, write_text
 from equibayes.network.config import NetworkConfig
 from equibayes.network.official import load_official
 from equibayes.network.scales import fit_scales, rms_force
 from equibayes.posterior.file import Posterior, load
+from equibayes.sampling import checkpoint
 from equibayes.sampling.chain import ChainRunner
 from equibayes.sampling.progress import Display, Silent
 from equibayes.sampling.run_state import RunState
@@ -54,26 +56,45 @@ class Prepared:
 
 def prepare(data: Dataset, config: SampleConfig) -> Prepared:
     """Hold frames back, fit energy reference and scales on the rest, lay out the model."""
-    held = config.data.validation
-    if len(data) - held < 1:
-        raise InputError(
-            f"{data.name}: {len(data)} frames, of which data.validation={held} are held back; none is left"
-        )
-    parts = split(data, {"train": len(data) - held, "validation": held}, config.seed)
-    check_disjoint(parts, data)
-    train, validation = data.subset(parts["train"]), data.subset(parts["validation"])
-    kind = config.data.energy_reference
-    if kind == "auto":
-        kind = "per_structure" if suggest_kind(train) == "per_structure" else "lstsq"
-    reference = fit(train, kind, {**config.data.given_energies} or None)
-    network = fit_scales(config.network, train)
-    shifts = {name: reference.shifts.get(atomic_number(name), 0.0) for name in network.type_names}
-    network = replace(network, per_type_energy_shifts=shifts)
+    train, validation = hold_back(data, config.data.validation, config.seed)
+    reference = fit_reference(train, config)
+    scaled = fit_scales(config.network, train)
+    shifts = {name: reference.shifts.get(atomic_number(name), 0.0) for name in scaled.type_names}
+    network = replace(scaled, per_type_energy_shifts=shifts)
     force = rms_force(train)
     energies = [s.energy - reference.total(s.numbers) for s in train if s.energy is not None]
     spread = float(np.sqrt(np.mean(np.square(energies)))) if energies else force
     model = StochasticModel(network, start_sigma=force, start_sigma_energy=max(force, spread))
-    return Prepared(config, network, reference, train, validation, model)
+    # the effective settings: with them again, the same posterior.  The energies follow from data.energy_reference.
+    return Prepared(replace(config, network=scaled), network, reference, train, validation, model)
+
+
+def hold_back(data: Dataset, held: int, seed: int) -> tuple[Dataset, Dataset]:
+    """Training and validation frames.  One that repeats the geometry of a training frame proves nothing and is left out."""
+    if len(data) - held < 1:
+        raise InputError(
+            f"{data.name}: {len(data)} frames, of which data.validation={held} are held back, so that none is left to learn "
+            "from; give more frames or lower data.validation"
+        )
+    parts = split(data, {"train": len(data) - held, "validation": held}, seed)
+    train = data.subset(parts["train"])
+    known = {structure.geometry_digest() for structure in train}
+    return train, data.subset([i for i in parts["validation"] if data[int(i)].geometry_digest() not in known])
+
+
+def fit_reference(train: Dataset, config: SampleConfig) -> EnergyReference:
+    """What an energy of 0 means, as the settings say or as the data suggest."""
+    kind, given = config.data.energy_reference, config.data.given_energies
+    shifts = config.network.per_type_energy_shifts
+    if shifts:
+        if kind not in ("auto", "given") or given:
+            raise InputError("network.per_type_energy_shifts and data.energy_reference both say what an energy of 0 is")
+        kind, given = "given", shifts
+    elif kind == "auto" and all(structure.energy is None for structure in train):
+        kind, given = "given", {symbol(z): 0.0 for z in train.species}  # forces alone: no energy has a meaning
+    elif kind == "auto":
+        kind = "per_structure" if suggest_kind(train) == "per_structure" else "lstsq"
+    return fit(train, kind, given or None)
 
 
 def sample(
@@ -82,36 +103,64 @@ def sample(
     *,
     output: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     device: torch.device | str | None = None,
     display: Display | None = None,
 ) -> Posterior:
     """Sample the posterior of a network given a data set.
 
-    output   where to write the posterior file; checkpoints, metrics and the effective settings go to a folder beside it
-    resume   continue a run that was interrupted, bit for bit
-    device   cpu, cuda, …; by default a GPU if there is one
+    output     where to write the posterior file; checkpoints, metrics and the effective settings go to a folder beside it
+    resume     continue a run that was interrupted, bit for bit
+    overwrite  replace an earlier output and its run; without it they are an `InputError`
+    device     cpu, cuda, …; by default a GPU if there is one
     """
     config, display = config or sample_config(), display or Silent()
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     prepared = prepare(data, config)
-    folder = run_folder(output) if output else None
-    if folder:
-        make_folder(folder)
-        write_text(folder / "config.yaml", template(replace(config, network=prepared.network)) + "\n")
-    potential = Potential(prepared.model, prepared.resident(prepared.train, device), make_prior(prepared, device))
-    runner = ChainRunner(
-        potential,
+    runner = make_runner(prepared, data, device, display)
+    if output is None:
+        return gather(prepared, runner.run(), runner.schedule.sample_steps)
+    path = Path(output)
+    check_output(path, resume=resume, overwrite=overwrite)
+    runner.folder = make_folder(run_folder(path))
+    with lock(runner.folder):
+        if not resume:
+            checkpoint.remove_all(runner.folder)
+            write_text(runner.folder / "config.yaml", template(prepared.config) + "\n")
+        posterior = gather(prepared, runner.run(resume=resume), runner.schedule.sample_steps)
+        remove_leftovers(path.parent, path.name)
+        posterior.save(path, half_precision=config.output.half_precision)
+    return posterior
+
+
+def check_output(path: Path, *, resume: bool, overwrite: bool) -> None:
+    """Never overwrite silently: neither a posterior nor an unfinished run."""
+    folder = run_folder(path)
+    checkpoints = checkpoint.newest_first(folder) if folder.is_dir() else []
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name a file with -o")
+    if resume:
+        if not checkpoints:
+            raise InputError(f"{folder}: no checkpoint to resume from; start without --resume")
+    elif path.exists() and not overwrite:
+        raise InputError(f"{path}: exists already; choose another name with -o, or add --overwrite")
+    elif checkpoints and not overwrite:
+        raise InputError(f"{folder}: holds an earlier run; continue it with --resume, or begin anew with --overwrite")
+
+
+def make_runner(prepared: Prepared, data: Dataset, device: torch.device, display: Display) -> ChainRunner:
+    """The chains of a run, on their device."""
+    config, center = prepared.config, prepared.config.prior.center
+    about = {"config": config.to_dict(), "the data": data.fingerprint()}
+    if center is not None:
+        about["the file of prior.center"] = _file_digest(center)
+    return ChainRunner(
+        Potential(prepared.model, prepared.resident(prepared.train, device), make_prior(prepared, device)),
         config,
         validation=prepared.resident(prepared.validation, device) if len(prepared.validation) else None,
-        folder=folder,
-        about={"config": config.to_dict(), "data": data.fingerprint()},
+        about=about,
         display=display,
     )
-    state = runner.run(resume=resume)
-    posterior = gather(prepared, state, runner.schedule.sample_steps)
-    if output:
-        posterior.save(output, half_precision=config.output.half_precision)
-    return posterior
 
 
 def gather(prepared: Prepared, state: RunState, steps: list[int]) -> Posterior:
@@ -184,6 +233,13 @@ def _center(path: str, prepared: Prepared) -> torch.Tensor:
             f"{path}: another architecture ({other.samples.shape[1]} weights); use the same network settings"
         )
     return other.samples[-1].double()
+
+
+def _file_digest(path: str) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as cause:
+        raise InputError(f"prior.center={path}: cannot be read ({cause.strerror})") from None
 
 
 def run_folder(output: str | Path) -> Path:

@@ -7,7 +7,7 @@ checkpoint repeats the very same steps.  Looks, records, rollback points and che
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
 from equibayes.sampling import checkpoint, sghmc
+from equibayes.sampling.graphed import GraphedPotential
 from equibayes.sampling.guard import Guard
 from equibayes.sampling.minibatch import batch_indices
 from equibayes.sampling.noise import NoiseKey
@@ -52,31 +53,31 @@ class ChainRunner:
         folder: Path | None = None,
         about: dict[str, Any] | None = None,
         display: Display | None = None,
+        identities: Sequence[int] | None = None,
     ) -> None:
-        """folder: where checkpoints and metrics go (none: nothing is written); about: what identifies the run."""
+        """folder: where checkpoints and metrics go (none: nothing is written); about: what identifies the run;
+        identities: the numbers of the K chains, from which their weights, noise and minibatches follow (default 0 … K−1)."""
         self.potential, self.config, self.validation = potential, config, validation
         self.folder, self.about = folder, about or {}
         self.display = display or Silent()
         size = potential.data_size
         self.schedule = config.schedule(size)
         self.early_steps = config.early_steps(size)
-        self.guard = Guard(config.guard, config.sampler, size)
-        self.key = NoiseKey(config.seed, range(config.chains))
+        self.key = NoiseKey(config.seed, tuple(range(config.chains) if identities is None else identities))
+        self.guard = Guard(config.guard, config.sampler, size, self.key.chains)
         self.device = potential.data.forces.device
+        self.evaluate = GraphedPotential(potential) if self.device.type == "cuda" else potential
         looks = max(1, self.schedule.total_steps // config.guard.interval)
         self.record_every = max(1, looks // config.output.records)
         self.validate_every = max(1, looks // config.output.validations) if config.output.validations else 0
 
     def run(self, *, resume: bool = False) -> RunState:
         """From the start, or from the newest checkpoint, to the end of the schedule."""
-        state = self._resumed() if resume else None
-        if state is None:
-            layout, dtype = self.potential.model.layout, self.potential.data.forces.dtype
-            state = RunState.start(layout.start(self.config.chains, self.config.seed, dtype).to(self.device))
+        state = self._resumed() if resume else self._started()
         tensorboard = self.config.output.tensorboard
         log = MetricsLog(self.folder, keep_until=state.step, tensorboard=tensorboard) if self.folder else None
-        self.display.start(self.schedule.total_steps, state.step)
         try:
+            self.display.start(self.schedule.total_steps, state.step)
             with _signals() as pending:
                 self._loop(state, log, pending)
         finally:
@@ -85,8 +86,23 @@ class ChainRunner:
                 log.close()
         return state
 
+    def _started(self) -> RunState:
+        """Random weights, each chain's own; with a checkpoint at once, so that --resume works from the first moment."""
+        layout, dtype = self.potential.model.layout, self.potential.data.forces.dtype
+        start = layout.start(max(self.key.chains) + 1, self.config.seed, dtype)[list(self.key.chains)]
+        state = RunState.start(start.to(self.device))
+        self._save(state)
+        return state
+
+    def _resumed(self) -> RunState:
+        if self.folder is None:
+            raise InputError("nothing to resume: the run has no folder")
+        found = checkpoint.load_newest(self.folder, self.display.say)
+        check_same_run(found.record["about"], self.about)
+        return RunState.from_checkpoint(found, self.device)
+
     def _loop(self, state: RunState, log: MetricsLog | None, pending: list[int]) -> None:
-        rollback, last_saved = state.copy(), time.monotonic()
+        rollback, last_saved = state.copy(), time.monotonic()  # a copy: the state itself changes in place
         while state.step < self.schedule.total_steps:
             if pending:
                 self._save(rollback)
@@ -112,7 +128,7 @@ class ChainRunner:
         self._save(rollback)
 
     def _step(self, state: RunState, plan: StepPlan) -> tuple[Evaluation, torch.Tensor]:
-        evaluation = self.potential(state.sampler.position, self._indices(state.step, plan))
+        evaluation = self.evaluate(state.sampler.position, self._indices(state.step, plan))
         learning_rate = torch.minimum(plan.learning_rate * state.slowdown, state.cap)
         sghmc.step_(
             state.sampler,
@@ -143,7 +159,7 @@ class ChainRunner:
         if not jumps or plan.phase_step % self.schedule.cycle_steps:
             return
         fixed = self._indices(state.step, plan)
-        for message in self.guard.cap_learning_rate(state, lambda θ: self.potential(θ, fixed).gradient, cycles.peak):
+        for message in self.guard.cap_learning_rate(state, lambda θ: self.evaluate(θ, fixed).gradient, cycles.peak):
             state.events.append(message)
             self.display.say(message)
 
@@ -168,7 +184,7 @@ class ChainRunner:
         record = make_record(state.step, plan, state.sampler, evaluation, learning_rate, size, sampler, layout)
         due = self.validate_every and (plan.collect or look % self.validate_every == 0)
         if self.validation is not None and due:
-            record |= validate(self.potential.model, state.sampler.position, self.validation)
+            record |= validate(self.potential.model, state.sampler.position, self.validation, ~state.failed)
         state.history.append(record)
         if log:
             log.write(record)
@@ -178,24 +194,18 @@ class ChainRunner:
         if self.folder:
             checkpoint.save(self.folder, state.step, state.to_checkpoint(self.about))
 
-    def _resumed(self) -> RunState | None:
-        if self.folder is None:
-            raise InputError("nothing to resume: the run has no folder")
-        found = checkpoint.load_newest(self.folder, self.display.say)
-        if found is None:
-            return None
-        check_same_run(found.record["about"], self.about)
-        return RunState.from_checkpoint(found, self.device)
-
 
 def check_same_run(saved: dict[str, Any], now: dict[str, Any]) -> None:
     """An `InputError` that names the first difference between a checkpoint's run and this one."""
-    for key in sorted(set(_flat(saved)) | set(_flat(now))):
-        before, after = _flat(saved).get(key), _flat(now).get(key)
-        if before != after:
+    remedy = "resume with the same data and settings, or begin another run with another -o"
+    for key in sorted(set(saved) | set(now)):
+        if key != "config" and saved.get(key) != now.get(key):
+            raise InputError(f"--resume: {key} changed since the run began; {remedy}")
+    before, after = _flat(saved.get("config", {})), _flat(now.get("config", {}))
+    for key in sorted(set(before) | set(after)):
+        if before.get(key) != after.get(key):
             raise InputError(
-                f"--resume: {key} was {before} when the run began and is {after} now; resume with the same data and "
-                "settings, or start again without --resume and with another -o"
+                f"--resume: {key} was {before.get(key)} when the run began and is {after.get(key)} now; {remedy}"
             )
 
 

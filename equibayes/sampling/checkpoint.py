@@ -4,18 +4,15 @@ A checkpoint is a safetensors file (never a pickle) whose header holds a format 
 tensors and the header.  The two newest are kept, so that a damaged one falls back to the one before.
 """
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
+from equibayes import tensor_file
 from equibayes.errors import InputError
-from equibayes.files import write_atomically
+from equibayes.files import remove_leftovers
 
 FORMAT = "equibayes-checkpoint"
 VERSION = 1
@@ -31,54 +28,41 @@ class Checkpoint(NamedTuple):
 
 def save(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     """Write `checkpoint-<step>.safetensors` atomically and remove all but the newest."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-    text = json.dumps(checkpoint.record, sort_keys=True)
-    metadata = {"format": FORMAT, "version": str(VERSION), "record": text, "sha256": _digest(tensors, text)}
     path = folder / f"checkpoint-{step:010d}.safetensors"
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
-    for old in _newest_first(folder)[KEEP:]:
+    tensor_file.write(path, checkpoint.tensors, {"record": checkpoint.record}, format=FORMAT, version=VERSION)
+    for old in newest_first(folder)[KEEP:]:
         old.unlink(missing_ok=True)
+    remove_leftovers(folder, "checkpoint-")
     return path
 
 
-def load_newest(folder: Path, say: Callable[[str], None] = print) -> Checkpoint | None:
-    """The newest checkpoint that is whole; None where there is none at all."""
-    candidates = _newest_first(folder)
-    for path in candidates:
+def load_newest(folder: Path, say: Callable[[str], None] = print) -> Checkpoint:
+    """The newest checkpoint that is whole; an `InputError` where there is none."""
+    candidates = newest_first(folder)
+    for path, before in zip(candidates, [*candidates[1:], None]):
         try:
             return load(path)
         except InputError as damage:
-            say(f"{damage}; falling back to the one before")
+            say(f"{damage}; " + (f"falling back to {before.name}" if before else "there is none before it"))
     if candidates:
-        raise InputError(f"{folder}: no checkpoint in it is readable; start again without --resume")
-    return None
+        raise InputError(
+            f"{folder}: none of its {len(candidates)} checkpoints can be read; begin anew with --overwrite"
+        )
+    raise InputError(f"{folder}: no checkpoint to resume from; start without --resume")
 
 
 def load(path: Path) -> Checkpoint:
     """Read and verify one checkpoint."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata: Mapping[str, str] = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as cause:
-        raise InputError(f"{path}: damaged checkpoint ({str(cause).splitlines()[0]})") from cause
-    if metadata.get("format") != FORMAT:
-        raise InputError(f"{path}: not an equibayes checkpoint")
-    if metadata.get("version") != str(VERSION):
-        raise InputError(f"{path}: checkpoint format {metadata.get('version')}, this program reads {VERSION}")
-    if metadata.get("sha256") != _digest(tensors, metadata["record"]):
-        raise InputError(f"{path}: damaged checkpoint (checksum differs)")
-    return Checkpoint(tensors, json.loads(metadata["record"]))
+    header, tensors = tensor_file.read(path, format=FORMAT, version=VERSION, what="checkpoint")
+    return Checkpoint(tensors, header["record"])
 
 
-def _newest_first(folder: Path) -> list[Path]:
+def remove_all(folder: Path) -> None:
+    """Forget an earlier run."""
+    for path in newest_first(folder):
+        path.unlink(missing_ok=True)
+
+
+def newest_first(folder: Path) -> list[Path]:
+    """All checkpoints in a folder."""
     return sorted(folder.glob("checkpoint-*.safetensors"), reverse=True)
-
-
-def _digest(tensors: Mapping[str, torch.Tensor], text: str) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

@@ -3,19 +3,22 @@
 `stability` holds the mathematics; this is what a run does with it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from equibayes.sampling.diagnostics import kinetic_temperature
+from equibayes.sampling.noise import NoiseKey, standard_normal
 from equibayes.sampling.run_state import RunState
 from equibayes.sampling.schedule import StepPlan
 from equibayes.sampling.settings import GuardSettings
 from equibayes.sampling.sghmc import SGHMCConfig
 from equibayes.sampling.stability import diverging, finite_difference_product, largest_curvature, max_learning_rate
 
-# û of a minibatch scatters; it is compared with the lowest of this many looks
+# û of a minibatch scatters; it is compared with the lowest of this many looks,
 REMEMBERED_LOOKS = 20
+# and a rise by this many times the usual difference between two looks (large where N is large and batches small) means nothing
+USUAL_DIFFERENCES = 8.0
 # how much more is tolerated while the mass adapts
 ADAPTING_PATIENCE = 10.0
 
@@ -23,48 +26,55 @@ ADAPTING_PATIENCE = 10.0
 class Guard:
     """Watches the chains of one run."""
 
-    def __init__(self, settings: GuardSettings, sampler: SGHMCConfig, data_size: int) -> None:
+    def __init__(
+        self, settings: GuardSettings, sampler: SGHMCConfig, data_size: int, identities: Sequence[int]
+    ) -> None:
+        """identities: the number of each of the K chains, for messages and for its random start of the curvature estimate."""
         self.settings, self.sampler, self.data_size = settings, sampler, data_size
+        self.identities = identities
+        self.retries = settings.retries if settings.enabled else 0
 
     def look(self, state: RunState, rollback: RunState, plan: StepPlan, potential: torch.Tensor) -> list[str]:
         """Judge every chain by its momentum and û [K]; put diverging ones back.  Returns what was done, in words."""
         bad = self._diverging(state, plan, potential) & ~state.failed
-        messages = []
-        for chain in torch.nonzero(bad).flatten().tolist():
-            state.rollbacks[chain] += 1
-            if state.rollbacks[chain] > self.settings.retries:
-                state.failed[chain] = True
-                state.slowdown[chain] = 0.0
-                messages.append(
-                    f"chain {chain} diverged {self.settings.retries + 1} times and is given up at step {state.step}; "
-                    "the others go on. Lower burn_in.initial or cycles.peak, or look at the data"
-                )
-            else:
-                state.slowdown[chain] *= 0.5
-                messages.append(
-                    f"chain {chain} was diverging at step {state.step}: rolled back to step {rollback.step}, "
-                    f"learning rate times {float(state.slowdown[chain]):g} from here on"
-                )
-        if bad.any():
-            state.restore_chains(bad, rollback)
-            state.looks[-1, bad] = state.looks[:-1].amin(0)[bad] if len(state.looks) > 1 else 0.0
-        return messages
+        if not bool(bad.any()):
+            return []
+        state.restore_chains(bad, rollback)
+        state.looks[-1, bad] = torch.inf  # what a diverging chain reached is no measure for its next look
+        return [self._retry_or_give_up(state, chain, rollback.step) for chain in torch.nonzero(bad).flatten().tolist()]
+
+    def _retry_or_give_up(self, state: RunState, chain: int, last_good: int) -> str:
+        """Half the step from here on; after too many times 0, so that the chain stays where it was last well."""
+        state.rollbacks[chain] += 1
+        if state.rollbacks[chain] > self.retries:
+            state.failed[chain] = True
+            state.slowdown[chain] = 0.0
+            times = "once" if self.retries == 0 else f"{self.retries + 1} times"
+            return (
+                f"chain {self.identities[chain]} diverged {times} and is given up at step {state.step}; the others go "
+                "on. Lower burn_in.initial or cycles.peak, or look at the data"
+            )
+        state.slowdown[chain] *= 0.5
+        return (
+            f"chain {self.identities[chain]} was diverging at step {state.step}: rolled back to step {last_good}, "
+            f"learning rate times {float(state.slowdown[chain]):g} from here on"
+        )
 
     def _diverging(self, state: RunState, plan: StepPlan, potential: torch.Tensor) -> torch.Tensor:
-        temperature, frozen = plan.temperature, plan.mass_frozen
-        kinetic = kinetic_temperature(state.sampler.momentum, self.sampler).double().cpu()
+        state.looks = torch.cat([state.looks, potential.double().cpu()[None]])[-REMEMBERED_LOOKS:]
         finite = state.sampler.position.isfinite().all(1).cpu()
         if not self.settings.enabled:
             return ~finite  # a chain of NaN is no chain, whatever the user switched off
-        state.looks = torch.cat([state.looks, potential.double().cpu()[None]])[-REMEMBERED_LOOKS:]
         # While the mass adapts it grows with the gradients and tames an instability by itself, and large steps heat the chain; so
         # only an explosion counts then.
-        patience = 1.0 if frozen else ADAPTING_PATIENCE
+        patience = 1.0 if plan.mass_frozen else ADAPTING_PATIENCE
+        looks = state.looks.clone()
+        looks[-1] -= USUAL_DIFFERENCES * usual_difference(state.looks[:-1])
         return ~finite | diverging(
-            kinetic[None],
-            state.looks,
+            kinetic_temperature(state.sampler.momentum, self.sampler).double().cpu()[None],
+            looks,
             state.sampler.position.shape[1],
-            temperature,
+            plan.temperature,
             kinetic_factor=2.0 * patience,
             potential_rise=2.0 * patience,
         )
@@ -76,14 +86,27 @@ class Guard:
 
         `gradient` is ∇û on fixed configurations, [K, P] → [K, P].
         """
-        position = state.sampler.position
+        position, mass = state.sampler.position, state.sampler.mass.mass
         product = finite_difference_product(gradient, position)
-        curvature = largest_curvature(product, state.sampler.mass.mass, iterations=self.settings.iterations)
+        start = standard_normal(NoiseKey(0, self.identities), 0, mass.shape[1], dtype=mass.dtype).to(mass.device)
+        curvature = largest_curvature(product, mass, iterations=self.settings.iterations, start=start)
         state.cap = max_learning_rate(
             curvature.value.double().cpu(), self.data_size, self.sampler, self.settings.safety
         ).nan_to_num(nan=0.0, posinf=torch.inf)
         return [
-            f"chain {chain}: the curvature allows a learning rate of {float(state.cap[chain]):.2g}, less than the peak "
-            f"{peak:.2g} of the schedule; capped"
+            f"chain {self.identities[chain]}: the curvature allows a learning rate of {float(state.cap[chain]):.2g}, less "
+            f"than the peak {peak:.2g} of the schedule; capped"
             for chain in torch.nonzero((state.cap < peak) & ~state.failed).flatten().tolist()
         ]
+
+
+def usual_difference(looks: torch.Tensor) -> torch.Tensor:
+    """The median difference of û between one look and the next, [n, K] -> [K]; 0 where there are too few to tell.
+
+    The differences of neighbours, because a slow descent is no scatter; their median, because one of them may be a divergence.
+    """
+    if len(looks) < 4:
+        return torch.zeros(looks.shape[1], dtype=looks.dtype)
+    differences = looks.diff(dim=0).abs()
+    known = torch.where(differences.isfinite(), differences, torch.nan)
+    return known.nanmedian(dim=0).values.nan_to_num(nan=0.0)

@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import torch
 
 from equibayes.bayes.potential import Evaluation
 from equibayes.errors import InputError
+from equibayes.files import reason, write_text
 from equibayes.network.weights import Layout
 from equibayes.sampling import diagnostics, sghmc
 from equibayes.sampling.schedule import StepPlan
@@ -60,21 +63,21 @@ class MetricsLog:
     def __init__(self, folder: Path, *, keep_until: int, tensorboard: bool = False) -> None:
         """Continue the log of a run that is at step `keep_until`: later lines belong to steps that are done again."""
         self.path = folder / "metrics.jsonl"
-        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
-        kept = [line for line in lines if _step_of(line) <= keep_until]
-        self.path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        kept = [(line, entry) for line, entry in _entries(self.path) if entry["step"] <= keep_until]
+        write_text(self.path, "".join(line + "\n" for line, _ in kept))
+        before = kept[-1][1].get("seconds", 0.0) if kept else 0.0
+        self.started = time.monotonic() - before
         self.file = self.path.open("a", encoding="utf-8")
-        self.started = time.time()
-        self.events = _tensorboard(folder) if tensorboard else None
+        self.events = _tensorboard(folder, keep_until) if tensorboard else None
 
     def write(self, record: dict[str, Any]) -> None:
-        """Append one record."""
-        line = json.dumps({**record, "seconds": round(time.time() - self.started, 3)})
+        """Append one record; `seconds` is the time spent sampling so far, stops left out."""
+        line = json.dumps({**record, "seconds": round(time.monotonic() - self.started, 3)})
         try:
             self.file.write(line + "\n")
             self.file.flush()
         except OSError as cause:
-            raise InputError(f"{self.path}: cannot be written ({cause.strerror}); continue with --resume") from cause
+            raise InputError(f"{self.path}: {reason(cause)}") from cause
         if self.events is not None:
             for name, value in record.items():
                 for chain, number in enumerate(value if isinstance(value, list) else []):
@@ -82,22 +85,28 @@ class MetricsLog:
                         self.events.add_scalar(f"{name}/chain{chain}", number, record["step"])
 
     def close(self) -> None:
-        self.file.close()
+        with suppress(OSError):  # on a full disk, Python tries again to write what `write` has complained about
+            self.file.close()
         if self.events is not None:
             self.events.close()
 
 
-def _step_of(line: str) -> int:
-    """The step of a line; a line cut short by a kill counts as later than everything."""
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return 2**62
+def _entries(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Lines of a log that are whole, with their content; one cut short by a kill is left out."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and isinstance(entry.get("step"), int):
+            yield line, entry
 
 
-def _tensorboard(folder: Path) -> Any:
+def _tensorboard(folder: Path, first_step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise InputError("output.tensorboard: the tensorboard package is missing; pip install tensorboard") from None
-    return SummaryWriter(str(folder / "tensorboard"))
+    # purge_step: events that a killed run wrote after its last checkpoint are not shown twice
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)

@@ -4,8 +4,9 @@ The command line, the YAML check, `equibayes template sample` and the reference 
 these classes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from equibayes.config import build, merge, section, setting
@@ -14,7 +15,7 @@ from equibayes.network.config import PRESETS as NETWORKS
 from equibayes.network.config import NetworkConfig
 from equibayes.sampling.minibatch import steps_per_epoch
 from equibayes.sampling.schedule import BurnIn, Cycles, Schedule
-from equibayes.sampling.sghmc import SGHMCConfig
+from equibayes.sampling.sghmc import Integrator, SGHMCConfig
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,17 @@ class DataSettings:
     )
     given_energies: dict[str, float] = setting({}, "energy of each species, eV, for energy_reference: given")
     validation: int = setting(30, "frames held back to watch the run and to calibrate afterwards")
+
+
+@dataclass(frozen=True)
+class SamplerSettings(SGHMCConfig):
+    """The sampler's own configuration, with a sentence for each of its settings."""
+
+    integrator: Integrator = setting("baoa", "baoa: exact on Gaussians; paper: Algorithm 1 to the letter")
+    friction: float = setting(0.1, "α, the share of momentum lost in a step")
+    temperature: float = setting(1.0, "1 samples the posterior; 0 is an optimiser (AMSGrad)")
+    beta: float = setting(0.999, "β of the running mean of squared gradients, from which the mass is made")
+    epsilon: float = setting(1e-3, "ε added to the mass, so that no parameter is without")
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,28 @@ class OutputSettings:
     tensorboard: bool = setting(False, "also write TensorBoard events (needs the tensorboard package)")
 
 
+# what numbers must fulfil, by the names of their settings
+_LIMITS: dict[str, tuple[Callable[[float], bool], str]] = {
+    "at least 1": (
+        lambda value: value >= 1,
+        "chains samples burn_in.steps burn_in.batch_size burn_in.early_batch_size cycles.length cycles.batch_size "
+        "guard.interval guard.iterations output.records",
+    ),
+    "at least 0": (
+        lambda value: value >= 0,
+        "data.validation cycles.peak guard.retries output.validations output.checkpoint_seconds",
+    ),
+    "positive": (
+        lambda value: value > 0,
+        "burn_in.initial burn_in.final burn_in.freeze_mass guard.safety prior.width",
+    ),
+    "a share between 0 and 1": (
+        lambda value: 0 <= value <= 1,
+        "burn_in.freeze_mass burn_in.noise_free burn_in.early",
+    ),
+}
+
+
 @dataclass(frozen=True)
 class SampleConfig:
     """All of it."""
@@ -101,29 +135,25 @@ class SampleConfig:
     data: DataSettings = section(DataSettings, "labels and energies")
     network: NetworkConfig = section(NetworkConfig, "the NequIP network, with NequIP's names")
     prior: PriorSettings = section(PriorSettings, "what is believed before the data are seen")
-    sampler: SGHMCConfig = section(SGHMCConfig, "adaptive SGHMC, Algorithm 1 of the paper")
+    sampler: SamplerSettings = section(SamplerSettings, "adaptive SGHMC, Algorithm 1 of the paper")
     burn_in: BurnInSettings = section(BurnInSettings, "from random weights to the posterior")
     cycles: CycleSettings = section(CycleSettings, "from one sample to the next")
     guard: GuardSettings = section(GuardSettings, "protection against divergence")
     output: OutputSettings = section(OutputSettings, "what is written while sampling")
 
     def __post_init__(self) -> None:
-        if self.chains < 1 or self.samples < 1:
-            raise InputError(f"chains={self.chains}, samples={self.samples}: both must be at least 1")
+        for condition, (fulfils, names) in _LIMITS.items():
+            for name in names.split():
+                value = attrgetter(name)(self)
+                if not fulfils(value):
+                    raise InputError(f"{name}={value}: must be {condition}")
+        for group, width in self.prior.group_widths.items():
+            if not width > 0:
+                raise InputError(f"prior.group_widths.{group}={width}: must be positive")
         if self.samples < self.chains:
             raise InputError(
                 f"samples={self.samples} is fewer than chains={self.chains}: every chain gives at least one"
             )
-        if self.guard.interval < 1 or self.output.records < 1 or self.output.validations < 0:
-            raise InputError("guard.interval and output.records must be at least 1, output.validations at least 0")
-        if (
-            not 0 < self.burn_in.freeze_mass <= 1
-            or not 0 <= self.burn_in.early < 1
-            or not 0 <= self.burn_in.noise_free <= 1
-        ):
-            raise InputError("burn_in.freeze_mass, early and noise_free are shares between 0 and 1")
-        if not self.prior.width > 0 or any(not width > 0 for width in self.prior.group_widths.values()):
-            raise InputError("prior widths must be positive")
 
     def schedule(self, data_size: int) -> Schedule:
         """The schedule for N training configurations, with phases of whole epochs."""

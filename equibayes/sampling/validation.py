@@ -15,15 +15,21 @@ PROBES = 16
 
 
 @torch.no_grad()
-def validate(model: StochasticModel, position: torch.Tensor, data: ResidentData) -> dict[str, Any]:
-    """Errors on held-back frames, one number a chain; eV and Å.  `probes` are predicted force components, [K][PROBES]."""
+def validate(
+    model: StochasticModel, position: torch.Tensor, data: ResidentData, good: torch.Tensor | None = None
+) -> dict[str, Any]:
+    """Errors on held-back frames, one number a chain; eV and Å.  `probes` are predicted force components, [K][PROBES].
+
+    The error of the mean over chains leaves out those that are not `good` [K].
+    """
     graph, labels = data.batch(torch.arange(len(data), device=position.device)[None])
     output = model(position, graph)
     mae, sigma = force_summary(output, graph, labels)
     real = graph.real[0].nonzero().flatten()
     components = output.forces[:, real].flatten(1)
     chosen = torch.linspace(0, components.shape[1] - 1, min(PROBES, components.shape[1])).long()
-    mean_error = (output.forces.mean(0) - labels.forces[0])[real].abs().mean()
+    trusted = output.forces if good is None else output.forces[good.to(position.device)]
+    mean_error = (trusted.mean(0) - labels.forces[0])[real].abs().mean()
     return {
         "validation_force_mae": [round_significant(value) for value in mae.tolist()],
         "validation_force_sigma": [round_significant(value) for value in sigma.tolist()],

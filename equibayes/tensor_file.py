@@ -1,0 +1,79 @@
+"""Tensors with a JSON header and a checksum in one safetensors file: what checkpoints and posterior files have in common.
+
+Nothing in such a file can be executed.  The header is one JSON text under the key `equibayes`; its entry `sha256` is taken over the
+tensors and all other entries, so that any changed byte is noticed.  Equal content gives equal bytes.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from equibayes.errors import InputError
+from equibayes.files import write_atomically
+
+KEY = "equibayes"
+Tensors = dict[str, torch.Tensor]
+
+
+def write(path: Path, tensors: Tensors, header: Mapping[str, Any], *, format: str, version: int) -> None:
+    """Write atomically.  `header` must be JSON without NaN."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    content = {**header, "format": format, "format_version": version}
+    text = json.dumps({**content, "sha256": _digest(plain, content)}, sort_keys=True, allow_nan=False)
+    # the bytes go through Python's own file, whose errors say what is wrong (a full disk, a missing right)
+    data = save(plain, {KEY: text})
+    write_atomically(path, lambda temporary: temporary.write_bytes(data))
+
+
+def read(path: Path, *, format: str, version: int, what: str) -> tuple[dict[str, Any], Tensors]:
+    """Header and tensors, verified.  `what` is the word for such a file in messages."""
+    if not path.is_file():
+        raise InputError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; name a {what}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get(KEY)
+            # clones: their memory is aligned as usual, which some kernels' last bits depend on; a mapped file's is not
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        header = None if text is None else json.loads(text)
+    except (SafetensorError, OSError, ValueError, RecursionError) as cause:
+        raise InputError(f"{path}: not a {what}, or a damaged one ({_first_line(cause)})") from cause
+    if not isinstance(header, dict) or header.get("format") != format:
+        found = header.get("format") if isinstance(header, dict) else "a safetensors file of another program"
+        raise InputError(f"{path}: not a {what} but {found}")
+    if header.get("format_version") != version:
+        raise InputError(
+            f"{path}: {what} of format {header.get('format_version')}, this equibayes reads format {version}; "
+            "use the equibayes that wrote it, or a newer one"
+        )
+    if header.pop("sha256", None) != _digest(tensors, header):
+        raise InputError(f"{path}: damaged {what} (the checksum differs)")
+    return header, tensors
+
+
+def is_tensor_file(path: Path) -> bool:
+    """Whether the content looks like safetensors: the length of a header, then the header's opening brace."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(9)
+    except (OSError, ValueError):  # ValueError: a NUL character in the name
+        return False
+    return len(start) == 9 and start[8:] == b"{" and int.from_bytes(start[:8], "little") <= path.stat().st_size
+
+
+def _digest(tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _first_line(cause: BaseException) -> str:
+    return (str(cause).splitlines() or [type(cause).__name__])[0]
