@@ -1,0 +1,39 @@
+"""The benchmarks run; what they say about speed is not judged here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_network_benchmark(tmp_path):
+    output = tmp_path / "quick.json"
+    command = [sys.executable, "benchmarks/network.py", "--quick", "--threads", "1", "--output", str(output)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "faster than" in done.stdout
+    result = json.loads(output.read_text())
+    assert result["training_step"]["force_disagreement"] < 1e-4, "contestants must compute the same"
+    rows = result["training_step"]["rows"]
+    assert list(rows) == ["official", "ours K=1", "ours K=2"]
+    for row in rows.values():
+        assert row["seconds"] > 0
+        assert row["per_weight_set"] == pytest.approx(row["seconds"] / row["weight_sets"])
+    assert all(row["step_mib"] > 0 for row in result["training_memory"].values())
+    assert [row["atoms"] for row in result["scaling"][0]["rows"]] == [8, 64]
+    assert {"commit", "hardware", "versions", "time", "config", "seed"} <= result.keys()
+    assert result["hardware"]["threads"] == 1
+
+
+def test_growth_finds_the_exponent():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        from measure import growth, summary
+    finally:
+        sys.path.pop(0)
+    assert growth([64, 512, 4096], [3 * n**1.3 for n in (64, 512, 4096)]) == pytest.approx(1.3)
+    assert summary([1.0, 2.0, 3.0, 4.0, 100.0]).seconds == 3.0
