@@ -1,6 +1,7 @@
 """From a data set to a posterior in one call: what `equibayes sample` does."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -148,8 +149,14 @@ def check_output(path: Path, *, resume: bool, overwrite: bool) -> None:
         raise InputError(f"{folder}: holds an earlier run; continue it with --resume, or begin anew with --overwrite")
 
 
-def make_runner(prepared: Prepared, data: Dataset, device: torch.device, display: Display) -> ChainRunner:
-    """The chains of a run, on their device."""
+def make_runner(
+    prepared: Prepared,
+    data: Dataset,
+    device: torch.device,
+    display: Display,
+    identities: Sequence[int] | None = None,
+) -> ChainRunner:
+    """The chains of a run, on their device; `identities` are their numbers, 0 … K−1 unless given."""
     config, center = prepared.config, prepared.config.prior.center
     about = {"config": config.to_dict(), "the data": data.fingerprint()}
     if center is not None:
@@ -160,6 +167,7 @@ def make_runner(prepared: Prepared, data: Dataset, device: torch.device, display
         validation=prepared.resident(prepared.validation, device) if len(prepared.validation) else None,
         about=about,
         display=display,
+        identities=identities,
     )
 
 

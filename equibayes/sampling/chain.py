@@ -159,7 +159,12 @@ class ChainRunner:
         if not jumps or plan.phase_step % self.schedule.cycle_steps:
             return
         fixed = self._indices(state.step, plan)
-        for message in self.guard.cap_learning_rate(state, lambda θ: self.evaluate(θ, fixed).gradient, cycles.peak):
+
+        def gradient(position: torch.Tensor) -> torch.Tensor:
+            with torch.enable_grad():  # the estimate itself runs without
+                return self.evaluate(position, fixed).gradient
+
+        for message in self.guard.cap_learning_rate(state, gradient, cycles.peak):
             state.events.append(message)
             self.display.say(message)
 
@@ -213,7 +218,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
-        result |= _flat(value, f"{name}.") if isinstance(value, dict) and value else {name: value}
+        result |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
     return result
 
 
