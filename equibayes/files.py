@@ -4,7 +4,6 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from glob import escape
 from pathlib import Path
 
 from equibayes.errors import InputError
@@ -31,9 +30,9 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
             temporary.unlink()
 
 
-def remove_leftovers(folder: Path, start_of_name: str) -> None:
-    """Delete what a killed process left half written of files with such a name; only while nobody else writes there."""
-    for path in folder.glob(f".{escape(start_of_name)}*.tmp"):
+def remove_leftovers(folder: Path, name: str = "*") -> None:
+    """Delete what a killed process left half written of such files; only while nobody else writes there."""
+    for path in folder.glob(f".{name}.*.tmp"):
         with suppress(OSError):
             path.unlink()
 

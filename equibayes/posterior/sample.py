@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +126,12 @@ def sample(
     check_output(path, resume=resume, overwrite=overwrite)
     runner.folder = make_folder(run_folder(path))
     with lock(runner.folder):
+        remove_leftovers(runner.folder)
+        remove_leftovers(path.parent, escape(path.name))
         if not resume:
             checkpoint.remove_all(runner.folder)
             write_text(runner.folder / "config.yaml", template(prepared.config) + "\n")
         posterior = gather(prepared, runner.run(resume=resume), runner.schedule.sample_steps)
-        remove_leftovers(path.parent, path.name)
         posterior.save(path, half_precision=config.output.half_precision)
     return posterior
 

@@ -12,7 +12,6 @@ import torch
 
 from equibayes import tensor_file
 from equibayes.errors import InputError
-from equibayes.files import remove_leftovers
 
 FORMAT = "equibayes-checkpoint"
 VERSION = 1
@@ -32,7 +31,6 @@ def save(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     tensor_file.write(path, checkpoint.tensors, {"record": checkpoint.record}, format=FORMAT, version=VERSION)
     for old in newest_first(folder)[KEEP:]:
         old.unlink(missing_ok=True)
-    remove_leftovers(folder, "checkpoint-")
     return path
 
 

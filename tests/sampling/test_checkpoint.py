@@ -47,8 +47,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert same(checkpoint.load(path), example(7))
 
 
-def test_only_the_two_newest_stay_and_nothing_half_written(tmp_path: Path) -> None:
-    (tmp_path / ".checkpoint-0000000003.safetensors.99.tmp").write_bytes(b"left by a kill")
+def test_only_the_two_newest_stay(tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("not ours")
     for step in (1, 2, 3, 12):
         checkpoint.save(tmp_path, step, example(step))
@@ -307,6 +306,15 @@ def test_an_earlier_run_does_not_outlive_a_new_one(tmp_path: Path) -> None:
     again = sample(ethanol_frames(), config, output=output, resume=True, device="cpu")
     assert isinstance(posterior, Posterior)
     assert torch.equal(again.samples, posterior.samples)
+
+
+def test_what_a_kill_left_half_written_goes(tmp_path: Path) -> None:
+    for name in (".a.posterior.99.tmp", ".b.posterior.99.tmp", "a.run/.checkpoint-0000000003.safetensors.99.tmp"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"half")
+    config = small_config({"samples": 2, "burn_in": {"steps": 4}})
+    sample(ethanol_frames(), config, output=tmp_path / "a.posterior", device="cpu")
+    assert [path.name for path in tmp_path.rglob(".*")] == [".b.posterior.99.tmp"], "that of another output is not ours"
 
 
 def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""Runs that are killed: whatever the moment, `--resume` ends in the same file, byte for byte."""
+
+import json
+import os
+import random
+import signal
+import time
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+
+from tests.cli import program
+
+OUTPUT = "a.posterior"
+# 24 frames to learn from, looks and checkpoints every second step: most of the time is spent in writing
+RUN = (
+    f"sample bundled:ethanol@0:30 -o {OUTPUT} --network tiny --chains 2 --samples 6 --threads 1 data.validation=6 "
+    "burn_in.steps=120 burn_in.batch_size=4 cycles.length=24 cycles.batch_size=4 guard.interval=2 "
+    "output.checkpoint_seconds=0 output.validations=10"
+).split()
+STEPS = 168
+CHECKPOINT = "a.run/checkpoint-{:010d}.safetensors"
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    status, _, err = program.run(RUN, folder)
+    assert (status, err) == (0, "")
+    return folder
+
+
+def assert_same_result(folder: Path, uninterrupted: Path) -> None:
+    """Byte for byte; and a log in which every record stands once, whole."""
+    assert (folder / OUTPUT).read_bytes() == (uninterrupted / OUTPUT).read_bytes()
+    logs = [(place / "a.run/metrics.jsonl").read_text().splitlines() for place in (folder, uninterrupted)]
+    ours, theirs = ([json.loads(line) for line in lines] for lines in logs)
+    assert [record["step"] for record in ours] == list(range(2, STEPS + 1, 2))
+    seconds = [record.pop("seconds") for record in ours]
+    assert seconds == sorted(seconds), "the clock goes on over all the stops"
+    assert ours == [{name: value for name, value in record.items() if name != "seconds"} for record in theirs]
+
+
+def newest_step(folder: Path) -> int:
+    names = sorted(path.name for path in (folder / "a.run").glob("checkpoint-*.safetensors"))
+    return int(names[-1].removeprefix("checkpoint-").split(".")[0]) if names else -1
+
+
+def test_killed_at_random_moments(tmp_path: Path, uninterrupted: Path) -> None:
+    """kill -9, 25 times within one run, each at a random moment after its first new checkpoint.
+
+    Checkpoints are written every second step, on a disk that takes 30 ms to flush a file, so that most moments lie within a write:
+    before or after the new file takes its name.  The moments are seeded; what they hit depends on the machine.
+    """
+    rng = random.Random(3)
+    kills, hits = 0, 0
+    argv = RUN
+    while kills < 25:
+        before = newest_step(tmp_path)
+        process = program.start(argv, tmp_path, slow_disk=0.03)
+        if before >= 0:  # something new, so that the run as a whole goes on
+            wait_for_progress(tmp_path, before, process)
+        time.sleep(rng.uniform(0.0, 0.2))
+        process.kill()
+        assert program.finish(process) == -signal.SIGKILL, "the run must still be going: make it longer"
+        kills += 1
+        hits += bool(list((tmp_path / "a.run").glob(".*.tmp")))
+        argv = [*RUN, "--resume"] if newest_step(tmp_path) >= 0 else RUN
+    assert hits >= 3, "some kills must hit a file that is being written"
+    assert not (tmp_path / OUTPUT).exists(), "all kills were within the run"
+    status, out, err = program.run(argv, tmp_path)
+    assert (status, err) == (0, ""), out
+    assert_same_result(tmp_path, uninterrupted)
+    assert [path.name for path in tmp_path.rglob(".*")] == [], "nothing half written stays behind"
+
+
+def wait_for_progress(folder: Path, before: int, process: BaseProcess) -> None:
+    end = time.monotonic() + 60
+    while newest_step(folder) <= before:
+        assert time.monotonic() < end, "no new checkpoint came"
+        assert process.is_alive(), "the run ended by itself: make it longer"
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_asked_to_stop(tmp_path: Path, number: int, status: int) -> None:
+    """SIGINT and SIGTERM: a checkpoint, how to go on, the customary status; then the same result."""
+    argv = [*RUN, "output.checkpoint_seconds=1000"]
+    process = program.start(argv, tmp_path)
+    log = tmp_path / "a.run/metrics.jsonl"
+    program.wait_for(log, process)
+    while not log.read_text():
+        time.sleep(0.001)
+    assert process.pid is not None
+    os.kill(process.pid, number)
+    assert program.finish(process) == status
+    step = newest_step(tmp_path)
+    assert 0 < step < STEPS
+    last = (tmp_path / "out.txt").read_text().splitlines()[-1]
+    assert last == f"stopped at step {step}; continue with the same command and --resume"
+    assert (tmp_path / "err.txt").read_text() == ""
+    code, _, err = program.run([*argv, "--resume"], tmp_path)
+    assert (code, err) == (0, "")
+    ours = (tmp_path / OUTPUT).read_bytes()
+    # the interval of checkpoints is part of the configuration in the file, so the other run must have it too
+    assert program.run([*argv, "--overwrite"], tmp_path)[0] == 0
+    assert (tmp_path / OUTPUT).read_bytes() == ours
