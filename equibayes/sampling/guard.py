@@ -17,8 +17,9 @@ from equibayes.sampling.stability import diverging, finite_difference_product, l
 
 # û of a minibatch scatters; it is compared with the lowest of this many looks,
 REMEMBERED_LOOKS = 20
-# and a rise by this many times the usual difference between two looks (large where N is large and batches small) means nothing
-USUAL_DIFFERENCES = 8.0
+# and a rise by less than this many times the largest recent difference between two looks means nothing: where N is large and batches
+# are small, û scatters by far more than a divergence is high.  Before there are so many differences, û is not judged at all.
+DIFFERENCES, KNOWN_DIFFERENCES = 3.0, 8
 # how much more is tolerated while the mass adapts
 ADAPTING_PATIENCE = 10.0
 
@@ -69,7 +70,7 @@ class Guard:
         # only an explosion counts then.
         patience = 1.0 if plan.mass_frozen else ADAPTING_PATIENCE
         looks = state.looks.clone()
-        looks[-1] -= USUAL_DIFFERENCES * usual_difference(state.looks[:-1])
+        looks[-1] -= DIFFERENCES * largest_difference(state.looks[:-1])
         return ~finite | diverging(
             kinetic_temperature(state.sampler.momentum, self.sampler).double().cpu()[None],
             looks,
@@ -100,13 +101,14 @@ class Guard:
         ]
 
 
-def usual_difference(looks: torch.Tensor) -> torch.Tensor:
-    """The median difference of û between one look and the next, [n, K] -> [K]; 0 where there are too few to tell.
+def largest_difference(looks: torch.Tensor) -> torch.Tensor:
+    """The largest difference of û between one look and the next, [n, K] -> [K]; huge (but finite) where too few are known.
 
-    The differences of neighbours, because a slow descent is no scatter; their median, because one of them may be a divergence.
+    Differences of neighbours, because a slow descent is no scatter.  Looks at which a chain was rolled back are infinite and left out.
     """
-    if len(looks) < 4:
-        return torch.zeros(looks.shape[1], dtype=looks.dtype)
     differences = looks.diff(dim=0).abs()
-    known = torch.where(differences.isfinite(), differences, torch.nan)
-    return known.nanmedian(dim=0).values.nan_to_num(nan=0.0)
+    known = differences.isfinite()
+    enough = known.sum(0) >= KNOWN_DIFFERENCES
+    if not bool(enough.any()):
+        return torch.full(looks.shape[1:], 1e300, dtype=looks.dtype)
+    return torch.where(enough, torch.where(known, differences, 0.0).amax(0), 1e300)
