@@ -3,10 +3,14 @@
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from equibayes.cli.parser import add_reading_options, reading_options
-from equibayes.data import Dataset, read
+from equibayes.data import read
+from equibayes.data.summary import Summary
+from equibayes.posterior.summary import PosteriorSummary
+from equibayes.tensor_file import is_tensor_file
 
 _EPILOG = """\
 examples:
@@ -15,17 +19,21 @@ examples:
   equibayes info train.xyz --energy-key dft_energy --forces-key dft_forces
   equibayes info md.npz --energy-unit kcal/mol --json
   equibayes info start.xyz --unlabelled
+  equibayes info ethanol.posterior
 """
 
 
 def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "info",
-        help="say what is in a data file",
-        description="Read a data file as every verb does and say what was found: frames, species, labels, units.",
+        help="say what is in a data file or a posterior",
+        description="Say what is in a file.  Data: frames, species, labels, units, read as every verb does.  A posterior: what it "
+        "was sampled from and how, how good it is on held-back frames, and whether the chains agree.",
         epilog=_EPILOG,
     )
-    parser.add_argument("file", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)")
+    parser.add_argument(
+        "file", metavar="DATA", help="posterior file; or data: file, file@split or bundled:NAME (see equibayes --help)"
+    )
     parser.add_argument("--unlabelled", action="store_true", help="accept frames without energy or forces")
     parser.add_argument("--json", action="store_true", help="print JSON, in eV and Å")
     add_reading_options(parser)
@@ -33,22 +41,28 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Choose by the kind of file what to explain.  Data sets are the only kind; others join here by their ending."""
+    """Choose by the content of the file what to explain."""
+    path = Path(arguments.file)
+    if path.suffix == ".posterior" or is_tensor_file(path):
+        return _explain(PosteriorSummary(path), arguments.json)
     return _explain_data(arguments)
 
 
 def _explain_data(arguments: argparse.Namespace) -> int:
     data = read(arguments.file, require_labels=not arguments.unlabelled, **reading_options(arguments))
-    if arguments.json:
-        print(json.dumps(data.summary().to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
+    return _explain(data.summary(), arguments.json)
+
+
+def _explain(summary: Summary | PosteriorSummary, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        _print_table(data)
+        _print_table(summary)
     return 0
 
 
-def _print_table(data: Dataset) -> None:
+def _print_table(summary: Summary | PosteriorSummary) -> None:
     """A table on a terminal; plain lines into a pipe, where a table would be folded at 80 columns."""
-    summary = data.summary()
     if not sys.stdout.isatty():
         print(summary)
         return

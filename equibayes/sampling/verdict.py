@@ -24,16 +24,16 @@ def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
     posterior = _trace([r["log_posterior"] for r in late], good)
     rhat_probes, ess_probes, reason = _worst(probes)
     rhat_posterior, ess_posterior, _ = _worst(posterior)
-    kinetic = [np.mean([r["kinetic_temperature"][c] for c in good]) for r in (late or state.history[-1:])]
-    rise = max((max(r["temperature_rise_bound"][c] for c in good) for r in late), default=0.0)
+    kinetic = _trace([r["kinetic_temperature"] for r in late or state.history[-1:]], good)
+    rise = _trace([r["temperature_rise_bound"] for r in late], good)
     verdict: dict[str, Any] = {
         "r_hat_forces": rhat_probes,
         "ess_forces": ess_probes,
         "r_hat_log_posterior": rhat_posterior,
         "ess_log_posterior": ess_posterior,
         "convergence_undefined_because": reason,
-        "kinetic_temperature": _rounded(float(np.mean(kinetic))),
-        "temperature_rise_bound": _rounded(rise),
+        "kinetic_temperature": _rounded(float(kinetic.mean())) if kinetic.size else None,
+        "temperature_rise_bound": _rounded(float(rise.max(initial=0.0))),
         "failed_chains": [chain for chain, failed in enumerate(state.failed.tolist()) if failed],
         "events": state.events,
     }
@@ -42,9 +42,12 @@ def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
 
 
 def _trace(values: list[Any], chains: list[int]) -> np.ndarray:
-    """Records × chains (× quantities) -> [chains, draws, …]; None becomes NaN."""
-    table = np.array(values, dtype=float)
-    return np.swapaxes(table, 0, 1)[chains] if len(values) else np.zeros((len(chains), 0))
+    """Records × chains (× quantities) -> [chains, draws, …].  A record with a gap (a chain had just been rolled back) is left out."""
+    if not values:
+        return np.zeros((len(chains), 0))
+    table = np.array(values, dtype=float)[:, chains]
+    whole = np.isfinite(table).reshape(len(table), -1).all(axis=1)
+    return np.swapaxes(table[whole], 0, 1)
 
 
 def _worst(draws: np.ndarray) -> tuple[float | None, float | None, str | None]:
@@ -68,9 +71,10 @@ def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
             f"R-hat of predicted forces is {r_hat:.2f} (1 means agreement): each chain stays near its own solution, so the "
             "spread over chains is the uncertainty, and one chain alone would be overconfident. Longer cycles bring them together"
         )
-    if target > 0 and abs(verdict["kinetic_temperature"] / target - 1) > TEMPERATURE_TOLERANCE:
+    kinetic = verdict["kinetic_temperature"]
+    if target > 0 and kinetic is not None and abs(kinetic / target - 1) > TEMPERATURE_TOLERANCE:
         words.append(
-            f"the kinetic temperature is {verdict['kinetic_temperature']:.2f} instead of {target:g}: "
+            f"the kinetic temperature is {kinetic:.2f} instead of {target:g}: "
             "lower cycles.peak or raise cycles.batch_size"
         )
     if verdict["temperature_rise_bound"] > RISE_LIMIT:

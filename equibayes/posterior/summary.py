@@ -1,0 +1,199 @@
+"""What a posterior file holds, in words and as a dictionary: the answer of `equibayes info FILE.posterior`."""
+
+from pathlib import Path
+from typing import Any
+
+from equibayes import tensor_file
+from equibayes.config import build
+from equibayes.errors import InputError
+from equibayes.posterior.file import FORMAT, VERSION, Posterior, load
+from equibayes.sampling.settings import SampleConfig
+from equibayes.sampling.verdict import R_HAT_LIMIT
+
+Line = tuple[str, str]
+
+
+class PosteriorSummary:
+    """`lines()` pairs a heading with its text; `to_dict()` holds the header of the file and the numbers derived from it."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.posterior = load(self.path)
+        self.header, tensors = tensor_file.read(self.path, format=FORMAT, version=VERSION, what="posterior file")
+        self.stored = str(tensors["samples"].dtype).removeprefix("torch.")
+        self.size = self.path.stat().st_size
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, in eV and Å; what is not known is None."""
+        posterior = self.posterior
+        derived = {
+            "file": str(self.path),
+            "size_bytes": self.size,
+            "stored_as": self.stored,
+            "samples": len(posterior),
+            "parameters": posterior.samples.shape[1],
+            "chain_of_sample": posterior.chain.tolist(),
+            "step_of_sample": posterior.step.tolist(),
+            "species": list(posterior.network.type_names),
+            "last_validation": last_validation(posterior),
+        }
+        return {**self.header, **derived}
+
+    def lines(self) -> list[Line]:
+        """Heading and text of every line; a heading is empty where a line continues the one before."""
+        posterior, warnings = self.posterior, self.posterior.verdict.get("warnings", [])
+        return [
+            (
+                "posterior",
+                f"{self.path.name}, {_bytes(self.size)}, format {VERSION}, written by equibayes {posterior.version}",
+            ),
+            *_data_lines(posterior),
+            ("network", _network(posterior)),
+            *_run_lines(posterior),
+            ("samples", _samples(posterior, self.stored)),
+            *_accuracy_lines(posterior),
+            *_convergence_lines(posterior),
+            ("energy", _reference(posterior)),
+            ("units", ", ".join(f"{name} {unit}" for name, unit in self.header["units"].items())),
+            (
+                "calibration",
+                "none: σ as the model states it" if posterior.calibration is None else "done; σ is recalibrated",
+            ),
+            *((("note" if number == 0 else ""), text) for number, text in enumerate(warnings)),
+        ]
+
+    def __str__(self) -> str:
+        lines = self.lines()
+        width = max(len(heading) for heading, _ in lines)
+        return "\n".join(f"{heading:<{width}}  {text}" for heading, text in lines)
+
+
+def last_validation(posterior: Posterior) -> dict[str, Any] | None:
+    """The last record with held-back frames: its step, and errors and deviations in eV/Å, one number a chain."""
+    for record in reversed(posterior.history):
+        if "validation_force_mae" in record:
+            return {name: value for name, value in record.items() if name == "step" or name.startswith("validation_")}
+    return None
+
+
+def _data_lines(posterior: Posterior) -> list[Line]:
+    data = posterior.data
+    if not data:
+        return [("data", "unknown")]
+    learned = f"{data['frames']} frames with {data['atoms']} atoms to learn from, {data['validation_frames']} held back"
+    return [
+        ("data", f"{data['name']}: {learned}"),
+        ("", f"fingerprint {data['fingerprint'][:16]}…; species {', '.join(posterior.network.type_names)}"),
+    ]
+
+
+def _network(posterior: Posterior) -> str:
+    network = posterior.network
+    features = ", ".join(map(str, network.channels)) if isinstance(network.num_features, list) else network.num_features
+    parity = "both parities" if network.parity else "one parity"
+    return (
+        f"NequIP with {network.num_layers} layers, l ≤ {network.l_max}, {parity}, {features} features, cutoff {network.r_max:g} Å: "
+        f"{posterior.samples.shape[1]} weights ({network.model_dtype})"
+    )
+
+
+def _run_lines(posterior: Posterior) -> list[Line]:
+    """What was done, from the settings in the file; nothing where another version had other settings."""
+    try:
+        config = build(SampleConfig, posterior.config)
+        schedule = config.schedule(posterior.data["frames"])
+    except (InputError, KeyError):
+        return []
+    burn_in, cycles, prior = config.burn_in, config.cycles, config.prior
+    steps = (
+        f"{schedule.total_steps} steps: burn-in {schedule.burn_in_steps} "
+        f"(batch {burn_in.batch_size}, mass frozen at {schedule.freeze_mass_at})"
+    )
+    if schedule.cycles.count:
+        shape = f"{cycles.kind}, peak {cycles.peak:g}, batch {cycles.batch_size}"
+        steps += f", then {schedule.cycles.count} × {schedule.cycle_steps} ({shape})"
+    widths = "".join(f", {group} {width:g}" for group, width in prior.group_widths.items())
+    return [
+        ("chains", f"{config.chains}, seed {config.seed}; {steps}"),
+        (
+            "sampler",
+            f"SGHMC ({config.sampler.integrator}) at temperature {config.sampler.temperature:g}; "
+            f"prior normal around {prior.center or 0}, width {prior.width:g}{widths}",
+        ),
+    ]
+
+
+def _samples(posterior: Posterior, stored: str) -> str:
+    chains, steps = posterior.chain.tolist(), posterior.step.tolist()
+    count = len(set(chains))
+    source = f"{count} chains" if count > 1 else "1 chain: its uncertainty is that of one solution"
+    taken = (
+        f"after step {steps[0] + 1}" if len(set(steps)) == 1 else f"between steps {min(steps) + 1} and {max(steps) + 1}"
+    )
+    return f"{len(posterior)} from {source}, taken {taken}, stored as {stored}"
+
+
+def _accuracy_lines(posterior: Posterior) -> list[Line]:
+    last = last_validation(posterior)
+    if last is None:
+        return [("force error", "not known: no frames were held back")]
+    single, sigma = last["validation_force_mae"], last["validation_force_sigma"]
+    return [
+        (
+            "force error",
+            f"{_mev(last['validation_force_mae_of_mean'])} on held-back frames (MAE of the mean over chains at the end)",
+        ),
+        ("", f"single chains {_range(single)}; their own σ {_range(sigma)}"),
+    ]
+
+
+def _convergence_lines(posterior: Posterior) -> list[Line]:
+    verdict = posterior.verdict
+    if not verdict:
+        return []
+    r_hat, ess = verdict.get("r_hat_forces"), verdict.get("ess_forces")
+    if r_hat is None:
+        agreement = f"cannot be told ({verdict.get('convergence_undefined_because') or 'no held-back frames'})"
+    else:
+        word = "the chains agree" if r_hat <= R_HAT_LIMIT else "the chains stay apart"
+        agreement = (
+            f"R-hat of predicted forces {r_hat:.2f} (1 is agreement; here {word}), effective sample size {ess:.0f}"
+        )
+    target = posterior.config.get("sampler", {}).get("temperature", 1.0)
+    heat = verdict.get("temperature_rise_bound")
+    bound = "" if heat is None else f"; minibatches add at most {heat:.2g}"
+    kinetic = verdict.get("kinetic_temperature")
+    lines = [("convergence", agreement)]
+    if kinetic is not None:
+        lines.append(("temperature", f"{kinetic:.2f} of the momenta ({target:g} is right){bound}"))
+    events = verdict.get("events", [])
+    if events:
+        lines.append(("guard", f"acted {len(events)} times, first: {events[0]}"))
+    return lines
+
+
+def _reference(posterior: Posterior) -> str:
+    reference = posterior.reference.to_dict()
+    shifts = ", ".join(f"{name} {energy:.4f}" for name, energy in reference["shifts"].items())
+    offsets = f"; offsets of {len(reference['offsets'])} formulas" if reference["offsets"] else ""
+    return f"reference {reference['kind']}: {shifts} eV{offsets}"
+
+
+def _mev(value: float | None) -> str:
+    return "not finite" if value is None else f"{1000 * value:.1f} meV/Å"
+
+
+def _range(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "not finite"
+    low, high = f"{1000 * min(known):.1f}", f"{1000 * max(known):.1f}"
+    return f"{low} meV/Å" if low == high else f"{low} to {high} meV/Å"
+
+
+def _bytes(size: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"
