@@ -1,0 +1,90 @@
+"""Predictions beside labels, as flat arrays: what every metric, table and figure starts from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from equibayes.data.dataset import Dataset
+from equibayes.data.structures import Structure
+from equibayes.posterior.file import Posterior
+from equibayes.posterior.predict import Prediction, predict
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """One data set under one posterior with k samples.  eV, eV/Å.  F frames with A atoms in all.
+
+    energy_true, energy_mean, energy_sigma, energy_epistemic, energy_aleatoric  [F]; true is NaN where there is no label
+    force_true, force_mean, force_sigma, force_epistemic, force_aleatoric       [A, 3]; true is NaN where there is no label
+    number [A] atomic numbers;  frame [A] which frame an atom belongs to
+    """
+
+    name: str
+    k: int
+    structures: Sequence[Structure]
+    energy_true: np.ndarray
+    energy_mean: np.ndarray
+    energy_sigma: np.ndarray
+    energy_epistemic: np.ndarray
+    energy_aleatoric: np.ndarray
+    force_true: np.ndarray
+    force_mean: np.ndarray
+    force_sigma: np.ndarray
+    force_epistemic: np.ndarray
+    force_aleatoric: np.ndarray
+    number: np.ndarray
+    frame: np.ndarray
+
+    @property
+    def energy_error(self) -> np.ndarray:
+        """[F] eV, prediction minus label."""
+        return self.energy_mean - self.energy_true
+
+    @property
+    def force_error(self) -> np.ndarray:
+        """[A, 3] eV/Å, prediction minus label."""
+        return self.force_mean - self.force_true
+
+
+def evaluate(posterior: Posterior, data: Dataset, *, device: torch.device | str = "cpu") -> Evaluated:
+    """Predict every frame of a data set; labels that are missing become NaN."""
+    return collect(data.name, len(posterior), data.structures, list(predict(posterior, data, device=device)))
+
+
+def collect(name: str, k: int, structures: Sequence[Structure], predictions: Sequence[Prediction]) -> Evaluated:
+    """Lay predictions and labels side by side."""
+    energy = {
+        field: np.array([getattr(p, attribute) for p in predictions])
+        for field, attribute in (
+            ("energy_mean", "energy"),
+            ("energy_sigma", "energy_std"),
+            ("energy_epistemic", "energy_epistemic"),
+            ("energy_aleatoric", "energy_aleatoric"),
+        )
+    }
+    forces = {
+        field: np.concatenate([getattr(p, attribute) for p in predictions])
+        for field, attribute in (
+            ("force_mean", "forces"),
+            ("force_sigma", "forces_std"),
+            ("force_epistemic", "forces_epistemic"),
+            ("force_aleatoric", "forces_aleatoric"),
+        )
+    }
+    missing = [np.full((len(s), 3), np.nan) if s.forces is None else s.forces for s in structures]
+    return Evaluated(
+        name=name,
+        k=k,
+        structures=structures,
+        # an energy that holds only up to a constant cannot be compared with a label
+        energy_true=np.array(
+            [np.nan if s.energy is None or not p.energy_known else s.energy for s, p in zip(structures, predictions)]
+        ),
+        force_true=np.concatenate(missing),
+        number=np.concatenate([s.numbers for s in structures]),
+        frame=np.repeat(np.arange(len(structures)), [len(s) for s in structures]),
+        **energy,
+        **forces,
+    )
