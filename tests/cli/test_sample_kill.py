@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import time
 from multiprocessing.process import BaseProcess
@@ -41,6 +42,19 @@ def assert_same_result(folder: Path, uninterrupted: Path) -> None:
     seconds = [record.pop("seconds") for record in ours]
     assert seconds == sorted(seconds), "the clock goes on over all the stops"
     assert ours == [{name: value for name, value in record.items() if name != "seconds"} for record in theirs]
+
+
+def test_plain_lines_in_a_file(uninterrupted: Path) -> None:
+    """Not a terminal: no table, no colours; numbers with units, and the time left."""
+    out = (uninterrupted / "out.txt").read_text()
+    assert "\x1b" not in out
+    lines = [line for line in out.splitlines() if line.startswith("step ")]
+    assert lines[-1].startswith(f"step {STEPS}/{STEPS}  phase cycle 2  γ ")
+    assert lines[-1].endswith("left 0:00:00")
+    assert re.search(
+        r"force error \d+\.\d meV/Å  σ \d+\.\d meV/Å  temperature \d\.\d\d  held-back error \d+\.\d meV/Å", lines[-1]
+    )
+    assert "2 chains, 168 steps (120 burn-in), 6 samples; 24 frames to learn from, 6 held back" in out
 
 
 def newest_step(folder: Path) -> int:
