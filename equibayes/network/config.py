@@ -75,7 +75,7 @@ PRESETS: dict[str, NetworkConfig] = {
     # a workstation without a large GPU
     "medium": NetworkConfig(l_max=2, parity=False, num_features=32, num_layers=3),
     # two CPU cores
-    "small": NetworkConfig(l_max=1, parity=False, num_features=16, num_layers=3, radial_mlp_width=32),
+    "small": NetworkConfig(l_max=1, parity=False, num_features=32, num_layers=3, radial_mlp_width=32),
     # tests
     "tiny": NetworkConfig(l_max=1, parity=True, num_features=4, num_layers=2, radial_mlp_depth=1, radial_mlp_width=8),
 }
