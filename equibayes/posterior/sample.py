@@ -27,10 +27,14 @@ from equibayes.network.scales import fit_scales, rms_force
 from equibayes.posterior.file import Posterior, load
 from equibayes.sampling import checkpoint
 from equibayes.sampling.chain import ChainRunner
+from equibayes.sampling.noise import NoiseKey, standard_normal
 from equibayes.sampling.progress import Display, Silent
 from equibayes.sampling.run_state import RunState
 from equibayes.sampling.settings import SampleConfig, sample_config
 from equibayes.sampling.verdict import judge
+
+START_SHARE = 0.1
+STREAM_START = 5  # of the counter-based noise; chains have the smaller numbers
 
 
 @dataclass(frozen=True)
@@ -161,16 +165,27 @@ def make_runner(
     """The chains of a run, on their device; `identities` are their numbers, 0 … K−1 unless given."""
     config, center = prepared.config, prepared.config.prior.center
     about = {"config": config.to_dict(), "the data": data.fingerprint()}
-    if center is not None:
+    prior, start = make_prior(prepared, device), None
+    if center is not None and isinstance(prior, CentredNormal):
         about["the file of prior.center"] = _file_digest(center)
+        key = NoiseKey(config.seed, range(config.chains) if identities is None else identities)
+        start = start_near_center(prior, key)
     return ChainRunner(
-        Potential(prepared.model, prepared.resident(prepared.train, device), make_prior(prepared, device)),
+        Potential(prepared.model, prepared.resident(prepared.train, device), prior),
         config,
         validation=prepared.resident(prepared.validation, device) if len(prepared.validation) else None,
         about=about,
         display=display,
         identities=identities,
+        start=start,
     )
+
+
+def start_near_center(prior: CentredNormal, key: NoiseKey) -> torch.Tensor:
+    """Weights [K, P] near the centre of the prior, each chain's own.  Random weights would be many widths away from a narrow prior, and
+    a draw from a wide one would forget what the centre knows; so a tenth of the width."""
+    noise = standard_normal(key, 0, len(prior.center), stream=STREAM_START, dtype=prior.center.dtype)
+    return prior.center + START_SHARE * prior.width * noise.to(prior.center.device)
 
 
 def gather(prepared: Prepared, state: RunState, steps: list[int]) -> Posterior:

@@ -54,12 +54,14 @@ class ChainRunner:
         about: dict[str, Any] | None = None,
         display: Display | None = None,
         identities: Sequence[int] | None = None,
+        start: torch.Tensor | None = None,
     ) -> None:
         """folder: where checkpoints and metrics go (none: nothing is written); about: what identifies the run;
-        identities: the numbers of the K chains, from which their weights, noise and minibatches follow (default 0 … K−1)."""
+        identities: the numbers of the K chains, from which their weights, noise and minibatches follow (default 0 … K−1);
+        start: the weights [K, P] to begin with, if not those that the model begins with."""
         self.potential, self.config, self.validation = potential, config, validation
         self.folder, self.about = folder, about or {}
-        self.display = display or Silent()
+        self.display, self.start = display or Silent(), start
         size = potential.data_size
         self.schedule = config.schedule(size)
         self.early_steps = config.early_steps(size)
@@ -87,9 +89,11 @@ class ChainRunner:
         return state
 
     def _started(self) -> RunState:
-        """Random weights, each chain's own; with a checkpoint at once, so that --resume works from the first moment."""
-        layout, dtype = self.potential.model.layout, self.potential.data.forces.dtype
-        start = layout.start(max(self.key.chains) + 1, self.config.seed, dtype)[list(self.key.chains)]
+        """Each chain's own weights; with a checkpoint at once, so that --resume works from the first moment."""
+        start = self.start
+        if start is None:
+            layout, dtype = self.potential.model.layout, self.potential.data.forces.dtype
+            start = layout.start(max(self.key.chains) + 1, self.config.seed, dtype)[list(self.key.chains)]
         state = RunState.start(start.to(self.device))
         self._save(state)
         return state

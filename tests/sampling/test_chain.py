@@ -175,6 +175,11 @@ def test_prior_centred_on_a_posterior(data: Dataset, tmp_path: object) -> None:
     gradient = prior.gradient(first.samples[-1:] + 1e-4)
     torch.testing.assert_close(gradient[:, groups["layer0"]], torch.full((1, 192), 1e4), rtol=1e-2, atol=0)
     torch.testing.assert_close(gradient[:, groups["force_head"]], torch.full((1, 705), 1e-4), rtol=1e-2, atol=0)
+    state = runner_of(data, config, prepared=prepared).run()
+    away = (state.samples[-1] - prior.center).abs()
+    assert away[:, groups["layer0"]].max() < 1e-3
+    assert away[:, groups["force_head"]].mean() > 1e-2
+    assert not torch.equal(state.samples[-1][0], state.samples[-1][1])
 
 
 @pytest.mark.parametrize(
