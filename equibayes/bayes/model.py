@@ -60,11 +60,21 @@ class StochasticModel:
             ]
         )
 
-    def __call__(self, flat: torch.Tensor, graph: Graph, *, differentiable: bool = False) -> ModelOutput:
-        """Evaluate for stored weights [K, P]; with `differentiable` every output can be differentiated by them."""
+    def __call__(
+        self,
+        flat: torch.Tensor,
+        graph: Graph,
+        *,
+        differentiable: bool = False,
+        feature_mask: torch.Tensor | None = None,
+    ) -> ModelOutput:
+        """Evaluate for stored weights [K, P]; with `differentiable` every output can be differentiated by them.
+
+        feature_mask [K, N, C] multiplies the features that readout and heads see (the dropout baseline).
+        """
         with torch.set_grad_enabled(differentiable):
             weights = self.layout.forward_weights(flat)
-            base = self.network(weights, graph, differentiable=differentiable)
+            base = self.network(weights, graph, differentiable=differentiable, feature_mask=feature_mask)
             volume = graph.volume[..., None, None]
             return ModelOutput(
                 energy=base.energy,

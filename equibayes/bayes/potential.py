@@ -5,6 +5,7 @@
 N counts training configurations; the prior enters once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,12 +47,22 @@ class Potential:
     def data_size(self) -> int:
         return len(self.data)
 
-    def __call__(self, position: torch.Tensor, indices: torch.Tensor) -> Evaluation:
+    def mask(self, step: int, chains: Sequence[int], batch_size: int) -> torch.Tensor | None:
+        """What multiplies the features in this step, [K, N, C]: nothing, but for the dropout baseline."""
+        return None
+
+    def log_likelihood(self, output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
+        """ln p of every structure, [K, B]."""
+        return log_likelihood(output, graph, labels)
+
+    def __call__(
+        self, position: torch.Tensor, indices: torch.Tensor, feature_mask: torch.Tensor | None = None
+    ) -> Evaluation:
         """Evaluate at θ [K, P] with the configurations [K, B] (or [1, B], the same for all chains)."""
         graph, labels = self.data.batch(indices)
         theta = position.detach().requires_grad_()
-        output = self.model(theta, graph, differentiable=True)
-        per_structure = log_likelihood(output, graph, labels)
+        output = self.model(theta, graph, differentiable=True, feature_mask=feature_mask)
+        per_structure = self.log_likelihood(output, graph, labels)
         scaled = per_structure.sum(1) * (self.data_size / per_structure.shape[1])
         (gradient,) = torch.autograd.grad(-scaled.sum(), theta)
         mae, sigma = force_summary(output, graph, labels)

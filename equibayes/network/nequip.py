@@ -60,9 +60,17 @@ class NequIP:
         yield Parameter("readout", (config.channels[0], 1), 1 / sqrt(config.channels[0]))
 
     def atomic_energies(
-        self, weights: Weights, graph: Graph, length: torch.Tensor, harmonics: torch.Tensor
+        self,
+        weights: Weights,
+        graph: Graph,
+        length: torch.Tensor,
+        harmonics: torch.Tensor,
+        feature_mask: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Energies [K, N] in eV and features [K, N, C] from edge lengths [K, N, D] and harmonics [K, N, D, M]."""
+        """Energies [K, N] in eV and features [K, N, C] from edge lengths [K, N, D] and harmonics [K, N, D, M].
+
+        feature_mask [K, N, C] multiplies the features before anything reads them (dropout; none for our own model).
+        """
         config, chains = self.config, length.shape[0]
         neighbors = Neighbors(graph.sender, graph.reverse, chains)
         species_mask = one_hot(graph.species, len(config.type_names)).to(length)
@@ -77,10 +85,19 @@ class NequIP:
             name = f"layer{number}"
             features = interaction_block(layer, name, weights, features, basis, matrices, neighbors, species_mask)
         scalars = features[SCALAR][:, :, 0]
+        if feature_mask is not None:
+            scalars = scalars * feature_mask
         energy = (scalars @ weights["readout"])[:, :, 0]
         return energy * self._energy_scale.like(length)[graph.species], scalars
 
-    def __call__(self, weights: Weights, graph: Graph, *, differentiable: bool = False) -> NetworkOutput:
+    def __call__(
+        self,
+        weights: Weights,
+        graph: Graph,
+        *,
+        differentiable: bool = False,
+        feature_mask: torch.Tensor | None = None,
+    ) -> NetworkOutput:
         """Energy, forces and virial; with `differentiable` they can be differentiated once more with respect to the weights."""
         chains = weights["embedding"].shape[0]
         geometry = edge_geometry(graph.vector, self.config.l_max)
@@ -89,7 +106,7 @@ class NequIP:
             # how these depend on positions is known in closed form and the same for all chains.
             length = geometry.length.expand(chains, -1, -1).clone().requires_grad_()
             harmonics = geometry.harmonics.expand(chains, -1, -1, -1).clone().requires_grad_()
-            atomic, features = self.atomic_energies(weights, graph, length, harmonics)
+            atomic, features = self.atomic_energies(weights, graph, length, harmonics, feature_mask)
             by_length, by_harmonics = torch.autograd.grad(
                 atomic.sum(), (length, harmonics), create_graph=differentiable, materialize_grads=True
             )
