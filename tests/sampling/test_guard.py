@@ -215,9 +215,16 @@ def test_a_chain_that_diverges_at_its_first_look_can_recover() -> None:
     """What it reached there, or 0, is no measure for its next look: û is of any size."""
     look = Looks()
     assert look(float("nan"))
-    assert not look(1e6)
-    assert not look(1e6 + 100)
+    assert not any(look(1e6) for _ in range(12))
     assert look.state.rollbacks.tolist() == [1]
+
+
+def test_after_a_rollback_the_guard_is_as_watchful_as_before() -> None:
+    look = Looks()
+    assert not any(look(1e6) for _ in range(12))
+    assert look(float("nan"))
+    assert not any(look(1e6) for _ in range(3))
+    assert look(1e6 + 4100), "more than 2P above what it was"
 
 
 def test_largest_difference() -> None:
