@@ -1,6 +1,6 @@
 """Predictions beside labels, as flat arrays: what every metric, table and figure starts from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,8 +8,9 @@ import torch
 
 from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
+from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.predict import Prediction, predict
+from equibayes.posterior.predict import Prediction, predict_each
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +51,28 @@ class Evaluated:
 
 def evaluate(posterior: Posterior, data: Dataset, *, device: torch.device | str = "cpu") -> Evaluated:
     """Predict every frame of a data set; labels that are missing become NaN."""
-    return collect(data.name, len(posterior), data.structures, list(predict(posterior, data, device=device)))
+    return evaluate_each(posterior, data, [len(posterior)], device=device)[0]
+
+
+def evaluate_each(
+    posterior: Posterior,
+    data: Dataset,
+    ks: Sequence[int],
+    *,
+    device: torch.device | str = "cpu",
+    progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
+) -> list[Evaluated]:
+    """The same for the first k samples, for each k of `ks`, in one pass; `progress` may watch the frames go by."""
+    if not len(data):
+        raise InputError(f"{data.name}: holds no frames to evaluate; name others")
+    if all(s.energy is None and s.forces is None for s in data):
+        raise InputError(
+            f"{data.name}: has neither energies nor forces to compare with; name their keys (--energy-key, --forces-key)"
+        )
+    predictions = list(predict_each(posterior, progress(data.structures), ks, device=device))
+    return [
+        collect(data.name, k, data.structures, [each[number] for each in predictions]) for number, k in enumerate(ks)
+    ]
 
 
 def collect(name: str, k: int, structures: Sequence[Structure], predictions: Sequence[Prediction]) -> Evaluated:

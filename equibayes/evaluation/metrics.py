@@ -1,38 +1,145 @@
 """How good predictions and their uncertainties are: pure functions of arrays.
 
-`error` is prediction minus truth, `sigma` the predicted standard deviation, both in the same unit and of the same shape.
+`error` is prediction minus truth, `sigma` the predicted *standard deviation* (never a variance), both in the same unit and of the
+same shape; shapes are flattened.  Every function says its unit and which way is better.
+
+A metric that has no value raises `Undefined` with the reason.  A σ that is NaN is not a small σ: where values are ranked by σ it counts
+as the most uncertain, an interval of NaN width covers nothing, and a density with NaN σ has no likelihood: the metric is undefined.
 """
+
+import math
 
 import numpy as np
 
+from equibayes.evaluation import normal
+from equibayes.units import KCAL_PER_MOL
+
+OUTLIER_THRESHOLD = KCAL_PER_MOL
+"""eV/Å: the paper's 1 kcal/(mol Å), above which an error is an outlier; for energies the same number in eV."""
+
+
+class Undefined(ValueError):
+    """A metric has no value for these numbers; the message says why in a few words."""
+
 
 def mean_absolute_error(error: np.ndarray) -> float:
-    """Mean of |error|, in its unit."""
-    return float(np.abs(error).mean())
+    """Mean of |error|, in its unit.  Lower is better."""
+    return float(np.abs(_errors(error)).mean())
+
+
+def root_mean_square_error(error: np.ndarray) -> float:
+    """√ of the mean of error², in its unit.  Lower is better."""
+    return float(np.sqrt(np.square(_errors(error)).mean()))
+
+
+def mean_log_likelihood(error: np.ndarray, sigma: np.ndarray) -> float:
+    """Mean of ln N(error; 0, σ²).  Higher is better.
+
+    A density: in a unit that is c of the old ones it grows by ln c (1 kcal/mol is 0.0434 eV, so in kcal/mol it is 3.14 lower).
+    """
+    error, sigma = densities(error, sigma)
+    return float((-0.5 * np.square(error / sigma) - np.log(sigma)).mean() - 0.5 * math.log(2 * math.pi))
+
+
+def crps(error: np.ndarray, sigma: np.ndarray) -> float:
+    """Mean continuous ranked probability score of Gaussians, in the unit of the error.  Lower is better; |error| for σ → 0."""
+    error, sigma = densities(error, sigma)
+    z = error / sigma
+    return float((sigma * (z * (2 * normal.cdf(z) - 1) + 2 * normal.pdf(z) - 1 / math.sqrt(math.pi))).mean())
+
+
+def sharpness(sigma: np.ndarray) -> float:
+    """√ of the mean of σ²: how wide the predictions are, in their unit.  Lower is better among calibrated predictions."""
+    sigma = np.asarray(sigma, dtype=np.float64).ravel()
+    return float(np.sqrt(np.square(_usable(sigma)).mean()))
 
 
 def roc_auc(outlier: np.ndarray, score: np.ndarray) -> float | None:
-    """Probability that a random outlier has a higher score than a random inlier; ties count half.
+    """Probability that a random outlier has a higher score than a random inlier; ties count half.  1 is perfect, 0.5 is chance.
 
-    outlier: bool; score: any monotone measure of uncertainty (σ and σ² give the same).  None where only one kind occurs.
+    outlier: bool; score: any monotone measure of uncertainty (σ and σ² give the same), of any range; NaN counts as the most uncertain.
+    None where only one kind occurs.
     """
     outlier, score = np.asarray(outlier, dtype=bool).ravel(), np.asarray(score).ravel()
     positives, negatives = int(outlier.sum()), int((~outlier).sum())
     if not positives or not negatives:
         return None
-    _, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
-    mean_rank = np.cumsum(counts) - (counts - 1) / 2  # ranks from 1; ties share their mean
-    rank_sum = mean_rank[inverse][outlier].sum()
+    rank_sum = mean_ranks(score)[outlier].sum()
     return float((rank_sum - positives * (positives + 1) / 2) / (positives * negatives))
 
 
-def error_of_most_uncertain(error: np.ndarray, sigma: np.ndarray, share: float = 0.1) -> float:
-    """Mean |error| of the given share of components with the largest σ, over the mean |error| of all."""
-    error, sigma = np.abs(error).ravel(), np.asarray(sigma).ravel()
-    count = max(1, round(share * error.size))
-    return float(error[np.argsort(-sigma, kind="stable")[:count]].mean() / error.mean())
+def outlier_auc(error: np.ndarray, sigma: np.ndarray, threshold: float = OUTLIER_THRESHOLD) -> float:
+    """`roc_auc` of finding |error| > threshold (unit of the error) by σ."""
+    outlier = np.abs(_errors(error)) > threshold
+    value = roc_auc(outlier, sigma)
+    if value is None:
+        raise Undefined(f"{'every' if outlier.all() else 'no'} error is above {_threshold(threshold)}")
+    return value
+
+
+def spearman(error: np.ndarray, sigma: np.ndarray) -> float:
+    """Rank correlation of |error| and σ, from −1 to 1.  Higher is better; even a perfect σ stays far below 1."""
+    first, second = mean_ranks(np.abs(_errors(error))), mean_ranks(np.asarray(sigma).ravel())
+    first, second = first - first.mean(), second - second.mean()
+    scale = np.sqrt(np.square(first).sum() * np.square(second).sum())
+    if scale == 0:
+        raise Undefined("all errors or all σ are equal")
+    return float((first * second).sum() / scale)
 
 
 def coverage(error: np.ndarray, sigma: np.ndarray, width: float = 1.0) -> float:
-    """Share of components whose |error| is below width·σ; 0.683 is right for width 1 and Gaussian errors."""
-    return float((np.abs(error) < width * np.asarray(sigma)).mean())
+    """Share of |error| ≤ width·σ.  0.683 is right for width 1 and Gaussian errors; less means overconfident."""
+    return float((np.abs(_errors(error)) <= width * np.asarray(sigma).ravel()).mean())
+
+
+def interval_coverage(error: np.ndarray, sigma: np.ndarray, level: float) -> float:
+    """Share of errors within the central interval that should hold `level` of them: `level` is right."""
+    return coverage(error, sigma, normal.central_width(level))
+
+
+def error_of_most_uncertain(error: np.ndarray, sigma: np.ndarray, share: float = 0.1) -> float:
+    """Mean |error| of the given share of components with the largest σ, over the mean |error| of all.  NaN σ are the largest."""
+    error, sigma = np.abs(error).ravel(), np.asarray(sigma).ravel()
+    count = max(1, round(share * error.size))
+    most = np.argsort(-np.where(np.isnan(sigma), np.inf, sigma), kind="stable")[:count]
+    return float(error[most].mean() / error.mean())
+
+
+def mean_ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1, ties share their mean; NaN ranks above everything."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+
+
+def densities(error: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both flat, float64, fit for a density: errors finite, every σ finite and above 0."""
+    error, sigma = _errors(error), np.asarray(sigma, dtype=np.float64).ravel()
+    if error.shape != sigma.shape:
+        raise ValueError(f"{error.size} errors but {sigma.size} σ")
+    _usable(sigma)
+    if not (sigma > 0).all():
+        raise Undefined(f"σ is not above 0 for {int((sigma <= 0).sum())} of {sigma.size} values")
+    return error, sigma
+
+
+def _errors(error: np.ndarray) -> np.ndarray:
+    error = np.asarray(error, dtype=np.float64).ravel()
+    if not error.size:
+        raise Undefined("no labels")
+    bad = int((~np.isfinite(error)).sum())
+    if bad:
+        raise Undefined(f"the error is not finite for {bad} of {error.size} values")
+    return error
+
+
+def _usable(sigma: np.ndarray) -> np.ndarray:
+    if not sigma.size:
+        raise Undefined("no predictions")
+    bad = int((~np.isfinite(sigma)).sum())
+    if bad:
+        raise Undefined(f"σ is not finite for {bad} of {sigma.size} values")
+    return sigma
+
+
+def _threshold(threshold: float) -> str:
+    return f"{threshold:.4g} ({threshold / KCAL_PER_MOL:.4g} in kcal/mol)"

@@ -9,7 +9,8 @@ Every σ is a standard deviation in the unit of its quantity.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,22 +60,37 @@ def predict(
     device: torch.device | str = "cpu",
 ) -> Iterator[Prediction]:
     """Predictions one after the other, for any number of structures in bounded memory."""
-    samples = posterior.samples.to(device)
-    dtype = samples.dtype
-    for batch in _batches(posterior, structures):
-        graph = concatenate([graph for _, graph in batch]).to(device, dtype)
+    for (prediction,) in predict_each(posterior, structures, [len(posterior)], members=members, device=device):
+        yield prediction
+
+
+def predict_each(
+    posterior: Posterior,
+    structures: Iterable[Structure],
+    ks: Sequence[int],
+    *,
+    members: bool = False,
+    device: torch.device | str = "cpu",
+) -> Iterator[tuple[Prediction, ...]]:
+    """For every structure the predictions of the first k samples, for each k of `ks`: one pass for all of them."""
+    largest = posterior.subset(max(ks))
+    samples = largest.samples.to(device)
+    for batch in _batches(largest, structures):
+        graph = concatenate([graph for _, graph in batch]).to(device, samples.dtype)
         with torch.no_grad():
-            output = posterior.model(samples, graph)
-        yield from _split(posterior, [structure for structure, _ in batch], output, members)
+            output = _Arrays.of(posterior.model(samples, graph))
+        frames = [structure for structure, _ in batch]
+        yield from zip(*(_split(posterior, frames, output.first(k), members) for k in ks))
 
 
 def _batches(posterior: Posterior, structures: Iterable[Structure]) -> Iterator[list[tuple[Structure, Graph]]]:
     """Structures with their graphs, grouped so that a batch fits the memory; a single large one stands alone."""
     limit = max(1, EDGES_AT_ONCE // len(posterior))
+    species_of, r_max = posterior.species_of, posterior.network.r_max
     batch: list[tuple[Structure, Graph]] = []
     edges = 0
     for structure in structures:
-        graph = graph_of(structure, r_max=posterior.network.r_max, species_of=posterior.species_of)
+        graph = graph_of(structure, r_max=r_max, species_of=species_of)
         size = graph.sender.numel()
         if batch and edges + size > limit:
             yield batch
@@ -85,52 +101,71 @@ def _batches(posterior: Posterior, structures: Iterable[Structure]) -> Iterator[
         yield batch
 
 
+@dataclass(frozen=True, eq=False)
+class Sigma:
+    """The two parts of a standard deviation, of one shape; their squares add up to that of the total."""
+
+    epistemic: np.ndarray
+    aleatoric: np.ndarray
+
+    @cached_property
+    def total(self) -> np.ndarray:
+        return np.hypot(self.epistemic, self.aleatoric)
+
+
+@dataclass(frozen=True, eq=False)
+class _Arrays:
+    """The model's output for B structures with N atoms under k samples, float64 on the host; shapes as in `ModelOutput`."""
+
+    energy: np.ndarray
+    forces: np.ndarray
+    stress: np.ndarray
+    sigma_energy: np.ndarray
+    sigma_forces: np.ndarray
+
+    @classmethod
+    def of(cls, output: ModelOutput) -> "_Arrays":
+        tensors = (output.energy, output.forces, output.stress, output.sigma_energy, output.sigma_forces)
+        return cls(*(tensor.double().cpu().numpy() for tensor in tensors))
+
+    def first(self, k: int) -> "_Arrays":
+        return _Arrays(self.energy[:k], self.forces[:k], self.stress[:k], self.sigma_energy[:k], self.sigma_forces[:k])
+
+
 def _split(
-    posterior: Posterior, structures: Sequence[Structure], output: ModelOutput, members: bool
+    posterior: Posterior, structures: Sequence[Structure], output: _Arrays, members: bool
 ) -> Iterator[Prediction]:
-    energy, forces, stress = (t.double().cpu().numpy() for t in (output.energy, output.forces, output.stress))
-    sigma_energy, sigma_forces = (t.double().cpu().numpy() for t in (output.sigma_energy, output.sigma_forces))
-    atoms = iter(range(forces.shape[1]))
+    """From the k samples (first axis) of a batch to mean and deviations of each structure."""
+    energy = output.energy + np.array([posterior.reference.total(s.numbers) for s in structures])
+    sigma_energy = _sigma(energy, output.sigma_energy)
+    sigma_forces = _sigma(output.forces, output.sigma_forces[:, :, None])
+    forces, mean_energy = output.forces.mean(0), energy.mean(0)
+    stress, stress_std = output.stress.mean(0), output.stress.std(0, ddof=DDOF)
+    end = 0
     for b, structure in enumerate(structures):
-        own = list(islice(atoms, len(structure)))
-        reference = posterior.reference.total(structure.numbers)
-        volume = bool(np.isfinite(stress[:, b]).all())
-        yield _combine(
-            energy[:, b] + reference,
-            forces[:, own],
-            stress[:, b] if volume else None,
-            sigma_energy[:, b],
-            sigma_forces[:, own],
-            posterior.reference.knows(structure.numbers),
-            members,
+        own = slice(end, end + len(structure))
+        end = own.stop
+        volume = bool(structure.pbc.all())
+        kept: dict[str, Any] = {"energy": energy[:, b].copy(), "forces": output.forces[:, own].copy()}
+        if volume:
+            kept["stress"] = output.stress[:, b].copy()
+        yield Prediction(
+            energy=float(mean_energy[b]),
+            energy_std=float(sigma_energy.total[b]),
+            energy_epistemic=float(sigma_energy.epistemic[b]),
+            energy_aleatoric=float(sigma_energy.aleatoric[b]),
+            forces=forces[own].copy(),  # a view would keep the whole batch alive
+            forces_std=sigma_forces.total[own].copy(),
+            forces_epistemic=sigma_forces.epistemic[own].copy(),
+            forces_aleatoric=sigma_forces.aleatoric[own].copy(),
+            stress=stress[b].copy() if volume else None,
+            stress_std=stress_std[b].copy() if volume else None,
+            energy_known=posterior.reference.knows(structure.numbers),
+            members=kept if members else None,
         )
 
 
-def _combine(
-    energy: np.ndarray,
-    forces: np.ndarray,
-    stress: np.ndarray | None,
-    sigma_energy: np.ndarray,
-    sigma_forces: np.ndarray,
-    energy_known: bool,
-    members: bool,
-) -> Prediction:
-    """From the k samples (first axis) to mean and deviations."""
-    aleatoric_forces = np.broadcast_to(np.sqrt((sigma_forces**2).mean(0))[:, None], forces.shape[1:]).copy()
-    aleatoric_energy = float(np.sqrt((sigma_energy**2).mean()))
-    epistemic_forces, epistemic_energy = forces.std(0, ddof=DDOF), float(energy.std(ddof=DDOF))
-    kept = {"energy": energy, "forces": forces} | ({"stress": stress} if stress is not None else {})
-    return Prediction(
-        energy=float(energy.mean()),
-        energy_std=float(np.hypot(epistemic_energy, aleatoric_energy)),
-        energy_epistemic=epistemic_energy,
-        energy_aleatoric=aleatoric_energy,
-        forces=forces.mean(0),
-        forces_std=np.hypot(epistemic_forces, aleatoric_forces),
-        forces_epistemic=epistemic_forces,
-        forces_aleatoric=aleatoric_forces,
-        stress=None if stress is None else stress.mean(0),
-        stress_std=None if stress is None else stress.std(0, ddof=DDOF),
-        energy_known=energy_known,
-        members=kept if members else None,
-    )
+def _sigma(means: np.ndarray, sigmas: np.ndarray) -> Sigma:
+    """From means [k, …] and deviations of the same shape (or one for several components)."""
+    epistemic = means.std(0, ddof=DDOF)
+    return Sigma(epistemic, np.broadcast_to(np.sqrt(np.square(sigmas).mean(0)), epistemic.shape))

@@ -1,0 +1,131 @@
+"""`equibayes evaluate OUT.posterior DATA …`: the paper's tables for any data, as text, JSON and a report."""
+
+import argparse
+import json
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from equibayes.cli.device import add_device_options, chosen_device
+from equibayes.cli.parser import add_reading_options, reading_options
+from equibayes.cli.watch import watched
+from equibayes.data import Dataset, read
+from equibayes.errors import InputError
+from equibayes.evaluation.evaluated import Evaluated, evaluate_each
+from equibayes.evaluation.metrics import OUTLIER_THRESHOLD
+from equibayes.evaluation.print_tables import print_tables
+from equibayes.evaluation.tables import measure_all
+from equibayes.files import write_text
+from equibayes.posterior.file import Posterior, load
+
+_EPILOG = """\
+examples:
+  equibayes evaluate ethanol.posterior bundled:ethanol@test
+  equibayes evaluate out.posterior near.xyz far.xyz --k 1,2,4,8 --json metrics.json --report report.html
+
+Labels that are missing leave their metrics out; the reason is given.  Numbers are for the mean and the total σ of the first k samples.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "evaluate",
+        help="compare predictions and their uncertainties with labels",
+        description="Accuracy, likelihood, outlier detection and calibration on labelled data, as in the paper's tables.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
+    parser.add_argument(
+        "data", nargs="+", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)"
+    )
+    parser.add_argument("--k", metavar="1,2,4,8", help="numbers of samples to evaluate with (default: all)")
+    parser.add_argument("--json", metavar="METRICS.json", help="write every metric, in eV and Å and in kcal/mol")
+    parser.add_argument("--report", metavar="REPORT.html", help="write a page with tables and figures")
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=OUTLIER_THRESHOLD,
+        metavar="x",
+        help=f"error that makes an outlier, eV/Å (default {OUTLIER_THRESHOLD:.4f}, which is 1 kcal/(mol Å))",
+    )
+    add_device_options(parser)
+    add_reading_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if not 0 < arguments.threshold < float("inf"):
+        raise InputError(f"--threshold {arguments.threshold:g}: must be above 0, in eV/Å")
+    for option, ending in (("json", ".json"), ("report", ".html")):
+        _check_output(option, getattr(arguments, option), ending)
+    device = chosen_device(arguments)
+    posterior = load(arguments.posterior)
+    ks = _numbers(arguments.k, posterior)
+    sets = _distinct([read(name, require_labels=False, **reading_options(arguments)) for name in arguments.data])
+    results = [
+        result
+        for data in sets
+        for result in evaluate_each(
+            posterior, data, ks, device=device, progress=partial(watched, what=data.name, total=len(data))
+        )
+    ]
+    about = {
+        "posterior": Path(arguments.posterior).name,
+        "samples": len(posterior),
+        "calibrated": _calibrated(posterior),
+    }
+    metrics = measure_all(results, threshold=arguments.threshold, about=about)
+    print_tables(metrics)
+    if arguments.json:
+        write_text(arguments.json, json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        print(f"every metric written to {arguments.json}")
+    if arguments.report:
+        _write_report(arguments.report, posterior, results, metrics)
+        print(f"report written to {arguments.report}")
+    return 0
+
+
+def _write_report(path: str, posterior: Posterior, results: list[Evaluated], metrics: dict[str, Any]) -> None:
+    try:
+        write_report = import_module("equibayes.evaluation.report").write_report
+    except (ImportError, AttributeError) as cause:
+        raise InputError(f"--report: a package for the figures is missing ({cause}); pip install matplotlib") from cause
+    write_report(path, posterior, results, metrics)
+
+
+def _numbers(text: str | None, posterior: Posterior) -> list[int]:
+    """`1,2,4,8` as numbers that the posterior has."""
+    if text is None:
+        return [len(posterior)]
+    try:
+        ks = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        raise InputError(f"--k {text}: whole numbers separated by commas are needed, such as 1,2,4,8") from None
+    for k in ks:
+        posterior.subset(k)  # says what is wrong with it
+    return ks
+
+
+def _distinct(sets: list[Dataset]) -> list[Dataset]:
+    """The same data sets, each with a name of its own: files of different folders may have the same."""
+    seen: dict[str, int] = {}
+    named = []
+    for data in sets:
+        seen[data.name] = count = seen.get(data.name, 0) + 1
+        named.append(data if count == 1 else data.subset(range(len(data)), f"{data.name} ({count})"))
+    return named
+
+
+def _check_output(option: str, path: str | None, ending: str) -> None:
+    """Before the work, not after it."""
+    if path is None:
+        return
+    if Path(path).suffix != ending:
+        raise InputError(f"--{option} {path}: the name of the file must end in {ending}")
+    if not Path(path).resolve().parent.is_dir():
+        raise InputError(f"--{option} {path}: there is no such folder; make it first")
+
+
+def _calibrated(posterior: Posterior) -> bool:
+    return posterior.calibration is not None

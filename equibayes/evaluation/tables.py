@@ -1,0 +1,173 @@
+"""Every metric of an evaluated data set, as a nested dictionary that goes to JSON as it stands.
+
+    {"data": {NAME: {"8": {"force_mae": …, …, "per_atom": {…}, "per_species": {"H": {…}}, "kcal_mol": {…}, "reasons": {…}}}}, …}
+
+`force_…` is taken over force components, `energy_…` over whole structures, both in eV and Å.  `per_atom` takes the error of an atom
+as a vector (and that of an energy divided by its atoms), `per_species` splits the components by element, `kcal_mol` repeats what has
+a unit in the paper's.  A metric without a value is null, and `reasons` says why.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from equibayes.data.elements import symbol
+from equibayes.evaluation import calibration_metrics as calibration
+from equibayes.evaluation import density, metrics
+from equibayes.evaluation.evaluated import Evaluated
+from equibayes.evaluation.metrics import OUTLIER_THRESHOLD, Undefined
+from equibayes.units import KCAL_PER_MOL
+from equibayes.version import __version__
+
+LEVELS = (50, 68, 90, 95)
+"""Nominal coverages in percent."""
+Values = dict[str, Any]
+Metric = Callable[[], float]
+# how a metric changes when errors are divided by the unit c: the rest have no unit
+_CONVERT: dict[str, Callable[[float, float], float]] = {
+    **dict.fromkeys(("mae", "rmse", "crps", "sharpness"), lambda value, c: value / c),
+    "mll": lambda value, c: value + math.log(c),
+    "nece": lambda value, c: value * c,
+}
+
+
+def measure_all(results: Sequence[Evaluated], *, threshold: float = OUTLIER_THRESHOLD, about: Values) -> Values:
+    """Metrics of several data sets and numbers of samples; `about` says what was evaluated."""
+    data: dict[str, dict[str, Values]] = {}
+    for result in results:
+        data.setdefault(result.name, {})[str(result.k)] = measure(result, threshold)
+    return {
+        "equibayes": __version__,
+        **about,
+        "units": {"energy": "eV", "force": "eV/Å", "kcal_mol": "kcal/mol and kcal/(mol Å)"},
+        "threshold": threshold,
+        "bin_width": density.BIN_WIDTH,
+        "data": data,
+    }
+
+
+def measure(result: Evaluated, threshold: float = OUTLIER_THRESHOLD) -> Values:
+    """Metrics of one data set at one k."""
+    known = np.isfinite(result.force_true).all(1)  # a prediction that is not finite stays in, and is told as a reason
+    error, sigma, number = result.force_error[known], result.force_sigma[known], result.number[known]
+    labelled = np.isfinite(result.energy_true)
+    values: Values = {
+        "k": result.k,
+        "n_frames": len(result.structures),
+        "n_atoms": len(result.number),
+        "n_frames_with_energy": int(labelled.sum()),
+        "n_atoms_with_forces": int(known.sum()),
+    }
+    reasons: dict[str, str] = {}
+    _note(values, reasons, component_metrics("force", error, sigma, threshold))
+    energy_error, energy_sigma = result.energy_error[labelled], result.energy_sigma[labelled]
+    _note(values, reasons, component_metrics("energy", energy_error, energy_sigma, threshold))
+    _note(values, reasons, _shares(result, known, labelled, threshold))
+    if not labelled.any() and any(s.energy is not None for s in result.structures):
+        why = "energies of these molecules are known only up to a constant: none was in the training set"
+        reasons.update({key: why for key in reasons if key.startswith("energy_")})
+    values["per_atom"] = _per_atom(result, error, sigma, labelled, threshold)
+    values["per_species"] = {
+        symbol(int(z)): _plain(component_metrics("force", error[number == z], sigma[number == z], threshold))
+        | {"n_atoms": int((number == z).sum())}
+        for z in np.unique(number)
+    }
+    values["kcal_mol"] = in_unit(values, KCAL_PER_MOL)
+    values["reasons"] = reasons
+    return values
+
+
+def component_metrics(kind: str, error: np.ndarray, sigma: np.ndarray, threshold: float) -> dict[str, Metric]:
+    """What can be said about errors and their σ of any shape; keys begin with `kind`."""
+    return {
+        f"{kind}_mae": lambda: metrics.mean_absolute_error(error),
+        f"{kind}_rmse": lambda: metrics.root_mean_square_error(error),
+        f"{kind}_mll": lambda: metrics.mean_log_likelihood(error, sigma),
+        f"{kind}_auc": lambda: metrics.outlier_auc(error, sigma, threshold),
+        f"{kind}_ece": lambda: density.expected_calibration_error(error, sigma),
+        f"{kind}_nece": lambda: density.normalized_calibration_error(error, sigma),
+        f"{kind}_miscalibration_area": lambda: calibration.miscalibration_area(calibration.places(error, sigma)),
+        f"{kind}_ence": lambda: calibration.ence(error, sigma),
+        f"{kind}_crps": lambda: metrics.crps(error, sigma),
+        f"{kind}_spearman": lambda: metrics.spearman(error, sigma),
+        f"{kind}_sharpness": lambda: metrics.sharpness(sigma),
+        **{
+            f"{kind}_coverage_{level}": partial(metrics.interval_coverage, error, sigma, level / 100)
+            for level in LEVELS
+        },
+    }
+
+
+def in_unit(values: Mapping[str, Any], unit: float) -> Values:
+    """Those metrics that have a unit, with errors in units of `unit` eV (or eV/Å)."""
+    converted: Values = {}
+    for key, value in values.items():
+        kind = key.removeprefix("force_").removeprefix("energy_")
+        if kind in _CONVERT:
+            converted[key] = None if value is None else _CONVERT[kind](value, unit)
+    return converted
+
+
+def _shares(result: Evaluated, known: np.ndarray, labelled: np.ndarray, threshold: float) -> dict[str, Metric]:
+    def outliers(error: np.ndarray) -> float:
+        if not error.size:
+            raise Undefined("no labels")
+        return float((~(np.abs(error) <= threshold)).mean())
+
+    def epistemic(part: np.ndarray, whole: np.ndarray) -> float:
+        return (metrics.sharpness(part) / metrics.sharpness(whole)) ** 2
+
+    return {
+        "force_outlier_share": lambda: outliers(result.force_error[known]),
+        "energy_outlier_share": lambda: outliers(result.energy_error[labelled]),
+        "force_epistemic_share": lambda: epistemic(result.force_epistemic, result.force_sigma),
+        "energy_epistemic_share": lambda: epistemic(result.energy_epistemic, result.energy_sigma),
+    }
+
+
+def _per_atom(
+    result: Evaluated, error: np.ndarray, sigma: np.ndarray, labelled: np.ndarray, threshold: float
+) -> Values:
+    """Forces as vectors: length of the error against √(σx² + σy² + σz²); energies divided by the number of atoms."""
+    length, width = np.linalg.norm(error, axis=1), np.linalg.norm(sigma, axis=1)
+    size = np.bincount(result.frame, minlength=len(result.energy_true))[labelled]
+    shared = result.energy_error[labelled] / size
+    place = lambda: calibration.places_of_vectors(error, sigma)  # noqa: E731
+    values = _plain(
+        {
+            "force_mae": lambda: metrics.mean_absolute_error(length),
+            "force_rmse": lambda: metrics.root_mean_square_error(length),
+            "force_mll": lambda: 3 * metrics.mean_log_likelihood(error, sigma),
+            "force_auc": lambda: metrics.outlier_auc(length, width, threshold),
+            "force_spearman": lambda: metrics.spearman(length, width),
+            "force_miscalibration_area": lambda: calibration.miscalibration_area(place()),
+            "energy_mae": lambda: metrics.mean_absolute_error(shared),
+            "energy_rmse": lambda: metrics.root_mean_square_error(shared),
+        }
+    )
+    levels = np.array(LEVELS) / 100
+    shares = _attempt(lambda: calibration.calibration_curve(place(), levels))[0]
+    for number, level in enumerate(LEVELS):
+        values[f"force_coverage_{level}"] = None if shares is None else float(shares[number])
+    return values
+
+
+def _note(values: Values, reasons: dict[str, str], wanted: Mapping[str, Metric]) -> None:
+    for key, metric in wanted.items():
+        values[key], reason = _attempt(metric)
+        if reason:
+            reasons[key] = reason
+
+
+def _plain(wanted: Mapping[str, Metric]) -> Values:
+    return {key: _attempt(metric)[0] for key, metric in wanted.items()}
+
+
+def _attempt(metric: Callable[[], Any]) -> tuple[Any, str]:
+    try:
+        return metric(), ""
+    except Undefined as undefined:
+        return None, str(undefined)
