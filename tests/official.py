@@ -12,6 +12,8 @@ from equibayes.network.official import OfficialModel
 from tests.models import graph
 from tests.samples import SPECIES
 
+ENLARGE = 1.3
+
 
 def settings(**changes: Any) -> dict[str, Any]:
     """Arguments of NequIPGNNModel for a small model that knows all sample species, all scales different."""
@@ -33,8 +35,12 @@ def settings(**changes: Any) -> dict[str, Any]:
     }
 
 
-def build(**arguments: Any) -> torch.nn.Module:
-    """NequIPGNNModel(**arguments); trainable Bessel frequencies are moved off their start, or they would show nothing."""
+def build(*, enlarge: float = ENLARGE, **arguments: Any) -> torch.nn.Module:
+    """NequIPGNNModel(**arguments) with weights that leave no part of the function unused.
+
+    Fresh features shrink from layer to layer until every gate is linear and pseudoscalars vanish, so weights are enlarged; trainable
+    Bessel frequencies are moved off their start.  (Not too much: large weights make float32 itself inexact, here and there.)
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from nequip.model import NequIPGNNModel
@@ -46,6 +52,8 @@ def build(**arguments: Any) -> torch.nn.Module:
         for name, parameter in model.named_parameters():
             if name.endswith("bessel_weights"):
                 parameter += 0.1 * torch.sin(torch.arange(parameter.numel()).reshape(parameter.shape))
+            elif "scale_shift" not in name:
+                parameter *= enlarge
     return model
 
 
@@ -72,9 +80,14 @@ def evaluate_ours(model: OfficialModel, structure: Structure, dtype: torch.dtype
     weights = network.layout.forward_weights(model.weights.to(dtype))
     atoms = graph(structure, model.config.r_max).to(dtype=dtype)
     output = network(weights, atoms)
-    shift = sum(model.shifts[symbol] for symbol in structure.to_atoms().get_chemical_symbols())
     stress = (output.virial[0, 0].double() / atoms.volume[0, 0].double()).numpy() if structure.pbc.all() else None
-    return {"energy": output.energy.item() + shift, "forces": output.forces[0].double().numpy(), "stress": stress}
+    energy = output.energy.item() + total_shift(model, structure)
+    return {"energy": energy, "forces": output.forces[0].double().numpy(), "stress": stress}
+
+
+def total_shift(model: OfficialModel, structure: Structure) -> float:
+    """eV; what all atoms have at rest."""
+    return sum(model.shifts[symbol] for symbol in structure.to_atoms().get_chemical_symbols())
 
 
 def relative_error(actual: Any, expected: Any) -> float:

@@ -21,8 +21,8 @@ def log_likelihood(output: ModelOutput, graph: Graph, labels: Labels) -> torch.T
     known = ~torch.isnan(labels.energy)
     energy = gaussian_log_density(labels.energy.nan_to_num() - output.energy, output.log_sigma_energy.double())
     forces = gaussian_log_density(labels.forces - output.forces, output.log_sigma_forces[..., None])
-    per_atom = (forces.sum(-1) * graph.real).double()
-    return torch.where(known, energy, 0.0) + sum_over_structures(per_atom, graph)
+    # atoms that only fill up belong to no structure and fall out of the sum
+    return torch.where(known, energy, 0.0) + sum_over_structures(forces.sum(-1).double(), graph)
 
 
 def gaussian_log_density(error: torch.Tensor, log_sigma: torch.Tensor) -> torch.Tensor:
