@@ -29,6 +29,8 @@ from equibayes.sampling.schedule import StepPlan
 from equibayes.sampling.settings import SampleConfig
 from equibayes.sampling.validation import validate
 
+# decay of the moving average of the weights, NequIP's own
+AVERAGE_DECAY = 0.99
 # streams of the counter-based shuffling, one for each part of a run
 STREAM_EARLY, STREAM_BURN_IN, STREAM_CYCLES = 2, 3, 4
 
@@ -55,13 +57,15 @@ class ChainRunner:
         display: Display | None = None,
         identities: Sequence[int] | None = None,
         start: torch.Tensor | None = None,
+        average: bool = False,
     ) -> None:
         """folder: where checkpoints and metrics go (none: nothing is written); about: what identifies the run;
         identities: the numbers of the K chains, from which their weights, noise and minibatches follow (default 0 … K−1);
-        start: the weights [K, P] to begin with, if not those that the model begins with."""
+        start: the weights [K, P] to begin with, if not those that the model begins with;
+        average: keep a moving average of the weights instead of the weights (for a point estimate, never for a posterior)."""
         self.potential, self.config, self.validation = potential, config, validation
         self.folder, self.about = folder, about or {}
-        self.display, self.start = display or Silent(), start
+        self.display, self.start, self.average = display or Silent(), start, average
         size = potential.data_size
         self.schedule = config.schedule(size)
         self.early_steps = config.early_steps(size)
@@ -88,13 +92,17 @@ class ChainRunner:
                 log.close()
         return state
 
-    def _started(self) -> RunState:
-        """Each chain's own weights; with a checkpoint at once, so that --resume works from the first moment."""
+    def _begin(self) -> RunState:
+        """The state before the first step: each chain's own weights."""
         start = self.start
         if start is None:
             layout, dtype = self.potential.model.layout, self.potential.data.forces.dtype
             start = layout.start(max(self.key.chains) + 1, self.config.seed, dtype)[list(self.key.chains)]
-        state = RunState.start(start.to(self.device))
+        return RunState.start(start.to(self.device), average=self.average)
+
+    def _started(self) -> RunState:
+        """A new run, with a checkpoint at once, so that --resume works from the first moment."""
+        state = self._begin()
         self._save(state)
         return state
 
@@ -106,7 +114,11 @@ class ChainRunner:
         return RunState.from_checkpoint(found, self.device)
 
     def _loop(self, state: RunState, log: MetricsLog | None, pending: list[int]) -> None:
-        rollback, last_saved = state.copy(), time.monotonic()  # a copy: the state itself changes in place
+        begin, rollback, last_saved = (
+            self._begin(),
+            state.copy(),
+            time.monotonic(),
+        )  # a copy: the state changes in place
         while state.step < self.schedule.total_steps:
             if pending:
                 self._save(rollback)
@@ -116,7 +128,7 @@ class ChainRunner:
             evaluation, learning_rate = self._step(state, plan)
             if not (plan.collect or state.step % self.config.guard.interval == 0):
                 continue
-            for message in self.guard.look(state, rollback, plan, evaluation.potential):
+            for message in self.guard.look(state, rollback, begin, plan, evaluation.potential):
                 state.events.append(message)
                 self.display.say(message)
             if bool(state.failed.all()):
@@ -132,7 +144,9 @@ class ChainRunner:
         self._save(rollback)
 
     def _step(self, state: RunState, plan: StepPlan) -> tuple[Evaluation, torch.Tensor]:
-        evaluation = self.evaluate(state.sampler.position, self._indices(state.step, plan))
+        indices = self._indices(state.step, plan)
+        mask = self.potential.mask(state.step, self.key.chains, indices.shape[1])
+        evaluation = self.evaluate(state.sampler.position, indices, mask)
         learning_rate = torch.minimum(plan.learning_rate * state.slowdown, state.cap)
         sghmc.step_(
             state.sampler,
@@ -144,6 +158,8 @@ class ChainRunner:
             temperature=plan.temperature,
             adapt_mass=not plan.mass_frozen,
         )
+        if state.average is not None:
+            state.average.lerp_(state.sampler.position, 1 - AVERAGE_DECAY)
         return evaluation, learning_rate
 
     def _indices(self, step: int, plan: StepPlan) -> torch.Tensor:
@@ -174,7 +190,8 @@ class ChainRunner:
 
     def _collect(self, state: RunState) -> None:
         """Keep θ of every chain; the mass has been frozen long before (the schedule sees to it)."""
-        state.samples.append(state.sampler.position.detach().cpu().clone())
+        weights = state.sampler.position if state.average is None else state.average
+        state.samples.append(weights.detach().cpu().clone())
         state.kept.append(~state.failed)
         state.rollbacks.zero_()
 
@@ -191,6 +208,7 @@ class ChainRunner:
             return
         size, sampler, layout = self.potential.data_size, self.config.sampler, self.potential.model.layout
         record = make_record(state.step, plan, state.sampler, evaluation, learning_rate, size, sampler, layout)
+        record["failed"] = state.failed.tolist()
         due = self.validate_every and (plan.collect or look % self.validate_every == 0)
         if self.validation is not None and due:
             record |= validate(self.potential.model, state.sampler.position, self.validation, ~state.failed)

@@ -35,14 +35,26 @@ class Guard:
         self.identities = identities
         self.retries = settings.retries if settings.enabled else 0
 
-    def look(self, state: RunState, rollback: RunState, plan: StepPlan, potential: torch.Tensor) -> list[str]:
-        """Judge every chain by its momentum and û [K]; put diverging ones back.  Returns what was done, in words."""
+    def look(
+        self, state: RunState, rollback: RunState, begin: RunState, plan: StepPlan, potential: torch.Tensor
+    ) -> list[str]:
+        """Judge every chain by its momentum and û [K]; put diverging ones back.  Returns what was done, in words.
+
+        rollback: the state at the last look; begin: the state before the first step.
+        """
         bad = self._diverging(state, plan, potential) & ~state.failed
         if not bool(bad.any()):
             return []
-        state.restore_chains(bad, rollback)
+        # In burn-in a chain can be lost before it is seen to be: where rolling back did not help, it begins anew.
+        again = bad & (state.rollbacks > 0) & (not plan.mass_frozen)
+        state.restore_chains(bad & ~again, rollback)
+        state.restore_chains(again, begin)
+        state.looks[:, again] = torch.inf
         state.looks[-1, bad] = torch.inf  # what a diverging chain reached is no measure for its next look
-        return [self._retry_or_give_up(state, chain, rollback.step) for chain in torch.nonzero(bad).flatten().tolist()]
+        return [
+            self._retry_or_give_up(state, chain, 0 if bool(again[chain]) else rollback.step)
+            for chain in torch.nonzero(bad).flatten().tolist()
+        ]
 
     def _retry_or_give_up(self, state: RunState, chain: int, last_good: int) -> str:
         """Half the step from here on; after too many times 0, so that the chain stays where it was last well."""

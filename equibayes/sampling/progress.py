@@ -129,23 +129,24 @@ class Clock:
 
 
 def describe(record: dict[str, Any]) -> dict[str, str]:
-    """The numbers of a record that a person wants to see, means over chains, with units."""
+    """The numbers of a record that a person wants to see, means over the chains that are not given up, with units."""
+    failed = record.get("failed") or [False] * len(record["learning_rate"])
+
+    def mean(name: str) -> float:
+        numbers = [value for value, out in zip(record[name], failed) if value is not None and not out]
+        return fmean(numbers) if numbers else float("nan")
+
     words = {
         "phase": "burn-in" if record["phase"] == "burn_in" else f"cycle {record['cycle'] + 1}",
-        "γ": f"{_mean(record['learning_rate']):.1e}",
-        "ln posterior": f"{_mean(record['log_posterior']):.0f}",
-        "force error": f"{1000 * _mean(record['force_mae']):.1f} meV/Å",
-        "σ": f"{1000 * _mean(record['force_sigma']):.1f} meV/Å",
-        "temperature": f"{_mean(record['kinetic_temperature']):.2f}",
+        "γ": f"{mean('learning_rate'):.1e}",
+        "ln posterior": f"{mean('log_posterior'):.0f}",
+        "force error": f"{1000 * mean('force_mae'):.1f} meV/Å",
+        "σ": f"{1000 * mean('force_sigma'):.1f} meV/Å",
+        "temperature": f"{mean('kinetic_temperature'):.2f}",
     }
     if record.get("validation_force_mae"):
-        words["held-back error"] = f"{1000 * _mean(record['validation_force_mae']):.1f} meV/Å"
+        words["held-back error"] = f"{1000 * mean('validation_force_mae'):.1f} meV/Å"
     return words
-
-
-def _mean(values: list[float | None]) -> float:
-    numbers = [value for value in values if value is not None]
-    return fmean(numbers) if numbers else float("nan")
 
 
 def choose_display() -> Display:

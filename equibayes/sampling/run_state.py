@@ -23,6 +23,7 @@ class RunState:
     rollbacks  [K] int64    since the last sample
     failed     [K] bool     given up
     looks      [n, K]       û at the guard's last looks
+    average    [K, P]       moving average of the weights, for point estimates; None for a posterior
     samples    [n, K, P]    kept so far, on the CPU
     kept       [n, K] bool  which of them count (a chain that failed gives none)
     history    records of the run, JSON-able, without wall-clock times
@@ -35,13 +36,14 @@ class RunState:
     rollbacks: torch.Tensor
     failed: torch.Tensor
     looks: torch.Tensor
+    average: torch.Tensor | None = None
     samples: list[torch.Tensor] = field(default_factory=list)
     kept: list[torch.Tensor] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
 
     @classmethod
-    def start(cls, position: torch.Tensor) -> "RunState":
+    def start(cls, position: torch.Tensor, *, average: bool = False) -> "RunState":
         """Random weights, at rest."""
         chains = len(position)
         return cls(
@@ -51,6 +53,7 @@ class RunState:
             rollbacks=torch.zeros(chains, dtype=torch.int64),
             failed=torch.zeros(chains, dtype=torch.bool),
             looks=torch.zeros(0, chains, dtype=torch.float64),
+            average=position.clone() if average else None,
         )
 
     @property
@@ -66,6 +69,7 @@ class RunState:
             self.rollbacks.clone(),
             self.failed.clone(),
             self.looks.clone(),
+            None if self.average is None else self.average.clone(),
             list(self.samples),
             list(self.kept),
             list(self.history),
@@ -79,12 +83,16 @@ class RunState:
         for name, tensor in now.items():
             if tensor.ndim == 2:
                 tensor[rows] = then[name][rows]
+        if self.average is not None and earlier.average is not None:
+            self.average[rows] = earlier.average[rows]
 
     def to_checkpoint(self, about: dict[str, Any]) -> Checkpoint:
         """`about` describes the run (configuration, data) so that a resume can see whether it is the same."""
         tensors = {f"sampler.{name}": tensor for name, tensor in sghmc.to_tensors(self.sampler).items()}
         for name in TENSORS:
             tensors[name] = getattr(self, name)
+        if self.average is not None:
+            tensors["average"] = self.average
         for number, (sample, kept) in enumerate(zip(self.samples, self.kept)):
             tensors[f"sample.{number}"], tensors[f"kept.{number}"] = sample, kept
         record = {"about": about, "samples": len(self.samples), "history": self.history, "events": self.events}
@@ -103,5 +111,6 @@ class RunState:
             kept=[tensors[f"kept.{n}"] for n in numbers],
             history=record["history"],
             events=record["events"],
+            average=tensors["average"].to(device) if "average" in tensors else None,
             **{name: tensors[name] for name in TENSORS},
         )

@@ -34,8 +34,8 @@ def watch(runner: ChainRunner) -> list[tuple[torch.Tensor, Evaluation]]:
     seen: list[tuple[torch.Tensor, Evaluation]] = []
     evaluate = runner.evaluate
 
-    def noting(position: torch.Tensor, indices: torch.Tensor) -> Evaluation:
-        evaluation = evaluate(position, indices)
+    def noting(position: torch.Tensor, indices: torch.Tensor, mask: torch.Tensor | None = None) -> Evaluation:
+        evaluation = evaluate(position, indices, mask)
         seen.append((indices, evaluation))
         return evaluation
 

@@ -44,8 +44,8 @@ def disturbed(
     runner = runner_of(data, small_config(EARLY_FREEZE, {"guard": guard}), display=listener)
     evaluate, calls = runner.evaluate, [0]
 
-    def spoiled(position: torch.Tensor, indices: torch.Tensor) -> Evaluation:
-        evaluation = evaluate(position, indices)
+    def spoiled(position: torch.Tensor, indices: torch.Tensor, mask: torch.Tensor | None = None) -> Evaluation:
+        evaluation = evaluate(position, indices, mask)
         spoil(calls[0], evaluation.gradient)
         calls[0] += 1
         return evaluation
@@ -176,7 +176,7 @@ class Looks:
 
     def __call__(self, potential: float, plan: StepPlan = FROZEN) -> bool:
         """Whether the guard objects."""
-        return bool(self.guard.look(self.state, self.state.copy(), plan, torch.tensor([potential])))
+        return bool(self.guard.look(self.state, self.state.copy(), self.state.copy(), plan, torch.tensor([potential])))
 
 
 def test_a_rise_of_the_potential_is_a_divergence() -> None:

@@ -1,0 +1,80 @@
+"""The objectives of the baselines, as potentials for the same runner at temperature 0 (which is AMSGrad).
+
+| baseline | objective | prediction |
+|---|---|---|
+| `ensemble` | −ln likelihood with the deviation heads, K networks from K random starts | mixture over the K networks |
+| `dropout`  | the same with dropout on the features, one network (appendix A.4) | mixture over k random masks |
+| `point`    | squared errors of energy and forces, one network, average over the last steps | one network, σ constant |
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from equibayes.bayes.likelihood import gaussian_log_density
+from equibayes.bayes.model import ModelOutput, StochasticModel
+from equibayes.bayes.potential import Potential
+from equibayes.data.graph import Graph
+from equibayes.data.resident import Labels, ResidentData
+from equibayes.network.nequip import sum_over_structures
+from equibayes.sampling.noise import NoiseKey, random_words
+
+# the paper drops on average one of 64 features (appendix A.4)
+DROPOUT_RATE = 1 / 64
+STREAM_MASK = 8
+
+
+@dataclass(frozen=True)
+class FlatPrior:
+    """No prior at all: plain maximum likelihood."""
+
+    def neg_log_density(self, theta: torch.Tensor) -> torch.Tensor:
+        """0, [K]."""
+        return theta.new_zeros(theta.shape[0])
+
+    def gradient(self, theta: torch.Tensor) -> torch.Tensor:
+        """0, [K, P]."""
+        return torch.zeros_like(theta)
+
+
+def dropout_mask(key: NoiseKey, step: int, shape: tuple[int, int], rate: float, like: torch.Tensor) -> torch.Tensor:
+    """[K, atoms, features]: 0 with probability `rate`, else 1/(1 − rate); a pure function of (seed, chain, step)."""
+    words = random_words(key, step, shape[0] * shape[1], stream=STREAM_MASK, device=like.device)
+    kept = (words >= int(rate * 2**32)).to(like.dtype)
+    return (kept / (1 - rate)).reshape(len(key.chains), *shape)
+
+
+class DropoutPotential(Potential):
+    """−ln likelihood with dropout between the NequIP base and everything that reads its features."""
+
+    def __init__(self, model: StochasticModel, data: ResidentData, seed: int, rate: float = DROPOUT_RATE) -> None:
+        super().__init__(model, data, FlatPrior())
+        self.seed, self.rate = seed, rate
+
+    def mask(self, step: int, chains: Sequence[int], batch_size: int) -> torch.Tensor:
+        shape = (batch_size * self.data.num_atoms, self.model.config.channels[0])
+        return dropout_mask(NoiseKey(self.seed, chains), step, shape, self.rate, self.data.forces)
+
+
+class PointPotential(Potential):
+    """Squared errors, as NequIP is trained: a Gaussian with constant σ, one for forces and one for energies per atom.
+
+    The ratio of the two is NequIP's default, equal weights of mean squared force error (per component, (eV/Å)²) and mean squared
+    energy error per atom (eV²).
+    """
+
+    def __init__(self, model: StochasticModel, data: ResidentData) -> None:
+        super().__init__(model, data, FlatPrior())
+
+    def log_likelihood(self, output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
+        known = ~torch.isnan(labels.energy)
+        atoms = graph.num_atoms
+        # Σ over 3n components of (ΔF)²/2 weighs n times 3/2 the mean; the energy term gets the weight of one mean, times 3n
+        energy = (labels.energy.nan_to_num() - output.energy) / atoms
+        scale = (3 * atoms).double()
+        forces = gaussian_log_density(
+            labels.forces - output.forces, torch.zeros_like(output.log_sigma_forces)[..., None]
+        )
+        per_structure = sum_over_structures(forces.sum(-1).double(), graph)
+        return per_structure + torch.where(known, scale * (-0.5 * energy**2), 0.0)
