@@ -1,13 +1,14 @@
 """Does SGHMC draw from the posterior?  Its predictions against full-batch HMC with Metropolis correction, on one small real problem.
 
 A tiny NequIP with both deviation heads, 50 frames of rMD17 ethanol, float64.  The package's burn-in finds a point c; the
-posterior under the prior N(c, 0.1²) is then sampled twice, from the same dispersed starts:
+posterior under the prior N(c, 0.1²) is then sampled twice:
 
     reference  HMC with a dense mass matrix (`hmc.py`): no minibatches, no step-size error
     subject    the package's `sghmc.step_` with its schedule, reshuffled minibatches and the mass that the burn-in froze
 
-and the two are compared on unseen frames (`predictive_comparison.py`).  The same test must notice two samplers that are wrong on
-purpose, and must not notice two halves of the reference.  Stages are kept in --work, so an interrupted study goes on where it stopped.
+The two are compared on unseen frames (`predictive_comparison.py`).  The subject starts from where the reference ended.  The
+same test is made of a subject at temperature 0.5, of one with too much gradient noise, and of two halves of the reference.
+Stages are kept in --work, so an interrupted study goes on where it stopped.
 
     python examples/convergence_study.py            about 25 minutes on one core
     python examples/convergence_study.py --quick    a minute or two; shows that it runs, and little else
@@ -20,7 +21,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +68,14 @@ class Study:
     burn_in_steps: int = 2500
     width: float = 0.1
     chains: int = 16
-    hmc_warm_up: int = 40
-    hmc_draws: int = 160
-    warm_up_cycles: int = 40
-    cycles: int = 160
-    wrong_cycles: int = 60
+    hmc_warm_up: int = 20
+    hmc_draws: int = 45
+    subject: tuple[int, int] = (5, 20)  # cycles of warm-up, cycles that count
+    cold: tuple[int, int] = (5, 10)
+    noisy: tuple[int, int] = (120, 80)
 
 
-QUICK = Study(50, 20, 200, 0.1, 8, 5, 8, 3, 8, 8)
+QUICK = Study(50, 20, 200, 0.1, 8, 5, 8, (3, 8), (3, 8), (3, 8))
 
 
 @dataclass(frozen=True)
@@ -83,15 +84,16 @@ class Sampler:
 
     kind: str = "rise_and_fall"
     length: int = 50
-    peak: float = 3e-3
-    batch_size: int = 10
+    peak: float = 1e-3
+    batch_size: int = 25
     temperature: float = 1.0
 
 
-SUBJECT = Sampler()
-WRONG = {
-    "temperature 0.5": replace(SUBJECT, temperature=0.5),
-    "batch 1 at constant rate": replace(SUBJECT, kind="constant", batch_size=1, peak=2e-3),
+RUNS = {
+    "SGHMC": Sampler(),
+    "temperature 0.5": Sampler(temperature=0.5),
+    # three times the step with four times the variance of the minibatch gradient
+    "peak 3e-3, batch 10": Sampler(peak=3e-3, batch_size=10),
 }
 
 
@@ -151,24 +153,26 @@ def burn_in(problem: Problem) -> dict[str, np.ndarray]:
     return {"center": state.sampler.position[best].numpy(), "mass": state.sampler.mass.mass[best].numpy()}
 
 
-def starts(center: torch.Tensor, study: Study) -> torch.Tensor:
-    """K draws from the prior, [K, P]: wider than the posterior in every direction that the data determine."""
+def starts(center: torch.Tensor, study: Study, share: float) -> torch.Tensor:
+    """K points around c, [K, P], at a share of the prior's width; at 1 they are draws from the prior, far out for the posterior."""
     random = torch.Generator().manual_seed(SEED + 1)
-    return center + study.width * torch.randn(study.chains, len(center), generator=random, dtype=torch.float64)
+    shift = torch.randn(study.chains, len(center), generator=random, dtype=torch.float64)
+    return center + share * study.width * shift
 
 
-def run_hmc(problem: Problem, potential: Potential, center: torch.Tensor) -> dict[str, np.ndarray]:
-    """Reference draws [K, n, Q].  The mass matrix comes from the Hessian at c, then again from where the warm-up led."""
+def metric(potential: Potential, center: torch.Tensor, study: Study) -> dict[str, np.ndarray]:
+    """A factor [P, P] of the covariance for HMC, from the Hessian at c; no direction is wider than the prior."""
+    curvature = hmc.hessian(full_target(potential), center)
+    return {"factor": hmc.covariance_factor(curvature, study.width**-2).numpy()}
+
+
+def run_hmc(problem: Problem, potential: Potential, center: torch.Tensor, factor: np.ndarray) -> dict[str, np.ndarray]:
+    """Reference draws [K, n, Q], and u at each, [K, n]."""
     study, target = problem.study, full_target(potential)
-    floor = study.width**-2
-    factor = hmc.covariance_factor(hmc.hessian(target, center), floor)
-    chains = hmc.HMC(target, starts(center, study), factor, hmc.Settings(), SEED)
+    # from draws of the prior itself a chain can stick for good: every leapfrog trajectory diverges there
+    start = starts(center, study, 0.3)
+    chains = hmc.HMC(target, start, torch.from_numpy(factor), hmc.Settings(), SEED)
     for _ in chains.run(study.hmc_warm_up, adapt=True):
-        pass
-    factor = hmc.covariance_factor(hmc.hessian(target, chains.position[0]), floor)
-    settings = replace(chains.settings, step_size=chains.step_size)
-    chains = hmc.HMC(target, chains.position, factor, settings, SEED + 1)
-    for _ in chains.run(study.hmc_warm_up // 2, adapt=True):
         pass
     chains.accepted.clear()
     draws, potentials = [], []
@@ -177,6 +181,7 @@ def run_hmc(problem: Problem, potential: Potential, center: torch.Tensor) -> dic
         potentials.append(chains.potential.numpy())
     return {
         "draws": np.stack(draws, 1),
+        "position": chains.position.numpy(),
         "potential": np.stack(potentials, 1),
         "acceptance": np.array(np.mean(chains.accepted)),
         "step_size": np.array(chains.step_size),
@@ -184,14 +189,19 @@ def run_hmc(problem: Problem, potential: Potential, center: torch.Tensor) -> dic
 
 
 def run_sghmc(
-    problem: Problem, potential: Potential, start: torch.Tensor, mass: torch.Tensor, sampler: Sampler, cycles: int
+    problem: Problem,
+    potential: Potential,
+    start: torch.Tensor,
+    mass: torch.Tensor,
+    sampler: Sampler,
+    cycles: tuple[int, int],
 ) -> dict[str, np.ndarray]:
     """Subject draws [K, n, Q], one a cycle after the warm-up, and the kinetic temperature at each, [n]."""
-    study, size = problem.study, potential.data_size
+    size, (warm_up, counted) = potential.data_size, cycles
     half = sampler.length // 2 if sampler.kind == "rise_and_fall" else sampler.length
     schedule = Schedule(
         BurnIn(steps=0, collect=False),
-        Cycles(sampler.kind, study.warm_up_cycles + cycles, half, sampler.peak),  # type: ignore[arg-type]
+        Cycles(sampler.kind, warm_up + counted, half, sampler.peak),  # type: ignore[arg-type]
         temperature=sampler.temperature,
         steps_per_epoch=(1, steps_per_epoch(size, sampler.batch_size)),
     )
@@ -212,7 +222,7 @@ def run_sghmc(
             temperature=plan.temperature,
             adapt_mass=False,
         )
-        if plan.collect and plan.cycle >= study.warm_up_cycles:
+        if plan.collect and plan.cycle >= warm_up:
             draws.append(problem.predictions(state.position))
             kinetic.append(float(kinetic_temperature(state.momentum, config).mean()))
     return {"draws": np.stack(draws, 1), "kinetic": np.array(kinetic), "steps": np.array(schedule.total_steps)}
@@ -323,12 +333,16 @@ def run(study: Study, work: Path) -> tuple[Problem, dict[str, dict[str, np.ndarr
     found = stage(work, "burn_in", lambda: burn_in(problem))
     center, mass = torch.from_numpy(found["center"]), torch.from_numpy(found["mass"])
     potential = problem.potential(CentredNormal(center, torch.tensor(study.width, dtype=torch.float64)))
-    start = starts(center, study)
-    results = {"SGHMC": stage(work, "sghmc", lambda: run_sghmc(problem, potential, start, mass, SUBJECT, study.cycles))}
-    results["HMC"] = stage(work, "hmc", lambda: run_hmc(problem, potential, center))
-    for number, (name, sampler) in enumerate(WRONG.items()):
-        make = lambda s=sampler: run_sghmc(problem, potential, start, mass, s, study.wrong_cycles)  # noqa: E731
-        results[name] = stage(work, f"wrong{number}", make)
+
+    def subject(file: str, start: torch.Tensor, name: str, cycles: tuple[int, int]) -> dict[str, np.ndarray]:
+        return stage(work, file, lambda: run_sghmc(problem, potential, start, mass, RUNS[name], cycles))
+
+    results = {"peak 3e-3, batch 10": subject("noisy", starts(center, study, 1.0), "peak 3e-3, batch 10", study.noisy)}
+    factor = stage(work, "metric", lambda: metric(potential, center, study))["factor"]
+    results["HMC"] = stage(work, "hmc", lambda: run_hmc(problem, potential, center, factor))
+    reached = torch.from_numpy(results["HMC"]["position"])
+    results["SGHMC"] = subject("subject", reached, "SGHMC", study.subject)
+    results["temperature 0.5"] = subject("cold", reached, "temperature 0.5", study.cold)
     return problem, results
 
 
@@ -347,7 +361,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
 
     problem, results = run(study, work)
     parts, reference = problem.parts(), results["HMC"]["draws"]
-    verdicts = {name: judge(reference, results[name]["draws"], parts) for name in ("SGHMC", *WRONG)}
+    verdicts = {name: judge(reference, results[name]["draws"], parts) for name in RUNS}
     half = study.chains // 2
     verdicts["null: two halves of HMC"] = judge(reference[:half], reference[half:], parts)
     for name, verdict in verdicts.items():
@@ -356,18 +370,17 @@ def main(arguments: Iterable[str] | None = None) -> None:
         "study": asdict(study),
         "seed": SEED,
         "network": {**asdict(NETWORK), "parameters": problem.prepared.model.layout.size},
-        "subject": asdict(SUBJECT),
-        "wrong": {name: asdict(sampler) for name, sampler in WRONG.items()},
+        "samplers": {name: asdict(sampler) for name, sampler in RUNS.items()},
         "acceptance": float(results["HMC"]["acceptance"]),
         "hmc_step_size": float(results["HMC"]["step_size"]),
         "kinetic_temperature": {n: float(r["kinetic"].mean()) for n, r in results.items() if "kinetic" in r},
-        "mixing": {name: mixing(results[name]["draws"], parts) for name in ("HMC", "SGHMC")},
+        "mixing": {name: mixing(results[name]["draws"], parts) for name in ("HMC", *RUNS)},
         "comparison": verdicts,
         "cpu_seconds": {name: float(result["cpu_seconds"]) for name, result in results.items()},
         "provenance": provenance(),
     }
     (output / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-    plot(reference, {n: results[n]["draws"] for n in ("SGHMC", *WRONG)}, parts["forces"], output / "forces.png")
+    plot(reference, {n: results[n]["draws"] for n in RUNS}, parts["forces"], output / "forces.png")
     print("\nacceptance", report["acceptance"], "\nmixing", json.dumps(report["mixing"], indent=1))
 
 

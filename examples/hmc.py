@@ -22,8 +22,8 @@ Target = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 class Settings:
     """step_size ε in units of the posterior's width; leapfrogs a trajectory; acceptance that the warm-up aims at."""
 
-    step_size: float = 0.15
-    leapfrogs: int = 12
+    step_size: float = 0.09
+    leapfrogs: int = 14
     acceptance: float = 0.75
 
 

@@ -18,8 +18,17 @@ SMALL: dict[str, Any] = {
     "chains": 2,
     "samples": 4,
     "data": {"validation": 4},
-    "burn_in": {"steps": 40, "batch_size": 4},
-    "cycles": {"length": 20, "batch_size": 4},
+    # all of the schedule, so that nothing here changes when a preset is tuned
+    "burn_in": {
+        "steps": 40,
+        "batch_size": 4,
+        "initial": 1e-2,
+        "final": 1e-5,
+        "freeze_mass": 0.9,
+        "noise_free": 0.1,
+        "early": 0.0,
+    },
+    "cycles": {"kind": "rise_and_fall", "length": 20, "batch_size": 4, "peak": 1e-3},
     "guard": {"interval": 10},
 }
 """20 frames, 16 to learn from: burn-in of 40 steps, then one cycle of 24 (whole epochs of 4 steps, half a cycle at a time)."""

@@ -167,7 +167,7 @@ def make_runner(
     about = {"config": config.to_dict(), "the data": data.fingerprint()}
     prior, start = make_prior(prepared, device), None
     if center is not None and isinstance(prior, CentredNormal):
-        about["the file of prior.center"] = _file_digest(center)
+        about["the file of prior.center"] = hashlib.sha256(Path(center).read_bytes()).hexdigest()
         key = NoiseKey(config.seed, range(config.chains) if identities is None else identities)
         start = start_near_center(prior, key)
     return ChainRunner(
@@ -258,13 +258,6 @@ def _center(path: str, prepared: Prepared) -> torch.Tensor:
             f"{path}: another architecture ({other.samples.shape[1]} weights); use the same network settings"
         )
     return other.samples[-1].double()
-
-
-def _file_digest(path: str) -> str:
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError as cause:
-        raise InputError(f"prior.center={path}: cannot be read ({cause.strerror})") from None
 
 
 def run_folder(output: str | Path) -> Path:

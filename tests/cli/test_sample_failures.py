@@ -10,12 +10,13 @@ import pytest
 import yaml
 
 from equibayes.cli.main import main
+from equibayes.sampling.settings import sample_config
 from tests.cli import program
 
 DATA = "bundled:ethanol@0:20"
 RUN = (
     "--network tiny chains=2 samples=4 data.validation=4 burn_in.steps=24 burn_in.batch_size=4 cycles.length=16 "
-    "cycles.batch_size=4 guard.interval=8 output.checkpoint_seconds=0"
+    "cycles.batch_size=4 cycles.peak=1e-3 guard.interval=8 output.checkpoint_seconds=0"
 )
 
 
@@ -119,7 +120,9 @@ def test_more_held_back_than_there_is(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_prior_from_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
-    refused(sample("a.posterior", "prior.center=b.posterior"), capsys, "prior.center=b.posterior: cannot be read")
+    refused(
+        sample("a.posterior", "prior.center=b.posterior"), capsys, "b.posterior: no such file; name a posterior file"
+    )
 
 
 # ---- places that cannot be written to
@@ -348,4 +351,6 @@ def test_settings_may_stand_anywhere(tmp_path: Path) -> None:
     config = yaml.safe_load((tmp_path / "a.run/config.yaml").read_text())
     assert (config["seed"], config["burn_in"]["steps"], config["burn_in"]["batch_size"]) == (3, 8, 2)
     assert (config["chains"], config["samples"]) == (1, 1)
-    assert config["cycles"]["length"] == 500, "an empty section changes nothing of the preset"
+    assert config["cycles"]["length"] == sample_config("quick").cycles.length, (
+        "an empty section changes nothing of the preset"
+    )

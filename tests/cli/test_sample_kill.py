@@ -65,23 +65,23 @@ def newest_step(folder: Path) -> int:
 def test_killed_at_random_moments(tmp_path: Path, uninterrupted: Path) -> None:
     """kill -9, 26 times within one run: once before anything is there, then each at a random moment after a new checkpoint.
 
-    Checkpoints are written every second step, on a disk that takes 30 ms to flush a file, so that most moments lie within a write:
+    Checkpoints are written every second step, on a disk that takes 50 ms to flush a file, so that most moments lie within a write:
     before or after the new file takes its name.  The moments are seeded; what they hit depends on the machine.
     """
     rng = random.Random(3)
     steps, hits = [-1], 0
     for kill in range(26):
         argv = [*RUN, "--resume"] if steps[-1] >= 0 else RUN
-        process = program.start(argv, tmp_path, slow_disk=0.03)
+        process = program.start(argv, tmp_path, slow_disk=0.05)
         if kill:  # something new, so that the run as a whole goes on
             wait_for_progress(tmp_path, steps[-1], process)
-        time.sleep(rng.uniform(0.0, 0.12))
+        time.sleep(rng.uniform(0.0, 0.25))
         process.kill()
         assert program.finish(process) == -signal.SIGKILL, "the run must still be going: make it longer"
         steps.append(newest_step(tmp_path))
         hits += bool(list((tmp_path / "a.run").glob(".checkpoint-*.tmp")))
     assert steps[2:] == sorted(set(steps[2:])), "every start got further"
-    assert 50 <= steps[-1] < STEPS
+    assert 40 <= steps[-1] < STEPS
     assert hits >= 3, "some kills must hit a checkpoint that is being written"
     status, out, err = program.run([*RUN, "--resume"], tmp_path)
     assert (status, err) == (0, ""), out

@@ -96,6 +96,8 @@ def on_a_terminal(folder: Path) -> tuple[int, str, list[Any], list[Any]]:
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
     before = termios.tcgetattr(slave)
     environment = {**os.environ, "TERM": "xterm-256color", "OMP_NUM_THREADS": "1"}
+    for name in ("COLUMNS", "LINES", "NO_COLOR"):  # they would overrule the terminal
+        environment.pop(name, None)
     process = subprocess.Popen(
         [sys.executable, "-m", "equibayes", *COMMAND.split()],
         cwd=folder,
