@@ -1,0 +1,82 @@
+"""ROC curves: how well σ finds the components that are far off (the paper's figure 4)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from equibayes.evaluation.evaluated import Evaluated
+from equibayes.evaluation.figures.curves import force_components, roc_curve
+from equibayes.evaluation.figures.drawing import Drawing
+from equibayes.evaluation.figures.style import KCAL, MEV, colour, figure, series, styled
+from equibayes.evaluation.metrics import roc_auc
+
+FEWEST = 10
+"""A curve through fewer values than this says nothing."""
+
+
+def roc_curves(results: Sequence[Evaluated], threshold: float) -> Drawing | None:
+    """One curve a set; None where no set has outliers.  threshold: eV/Å."""
+    curves = []
+    for index, result in enumerate(results):
+        parts = force_components(result)
+        outlier = np.abs(parts.error) > threshold
+        curve = roc_curve(outlier, parts.sigma)
+        if curve is not None:
+            curves.append((index, result, curve, roc_auc(outlier, parts.sigma)))
+    if not curves:
+        return None
+    with styled():
+        drawn, axes = figure(4.6, 4.1)
+        axis = axes[0, 0]
+        axis.plot([0, 1], [0, 1], color=colour("muted"), linewidth=1, linestyle=(0, (2, 2)))
+        axis.text(0.62, 0.59, "guessing", color=colour("muted"), fontsize=8, rotation=42, ha="center", va="top")
+        for index, result, (x, y), auc in curves:
+            axis.plot(x, y, label=f"{short(result.name)}: AUC {auc:.3f}", **series(index))
+        axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015), aspect="equal")
+        axis.set(xlabel="share of good components flagged", ylabel="share of outliers found")
+        axis.legend(loc="lower right")
+    alt = "; ".join(f"{result.name}: area {auc:.3f}" for _, result, _, auc in curves)
+    return Drawing("roc", f"ROC curves for errors above {threshold * KCAL:g} kcal/(mol Å). {alt}.", drawn)
+
+
+def error_of_remaining(results: Sequence[Evaluated]) -> Drawing | None:
+    """Mean |error| of what remains when the most uncertain components are set aside, against their share; None without labels."""
+    shares = np.linspace(0, 0.9, 46)
+    said = []
+    with styled():
+        drawn, axes = figure(4.6, 4.1)
+        axis = axes[0, 0]
+        for index, result in enumerate(results):
+            parts = force_components(result)
+            if len(parts) < FEWEST:
+                continue
+            error = np.abs(parts.error) * MEV
+            by_sigma, by_error = (_mean_of_rest(error, score, shares) for score in (parts.sigma, error))
+            look = series(index)
+            axis.plot(100 * shares, by_sigma, label=short(result.name), **look)
+            axis.plot(100 * shares, by_error, color=look["color"], linewidth=0.9, alpha=0.7, linestyle=(0, (1, 1.5)))
+            said.append(
+                f"{result.name}: {by_sigma[0]:.3g} meV/Å for all, {np.interp(0.2, shares, by_sigma):.3g} without a fifth"
+            )
+        axis.set(xlabel="most uncertain share set aside / %", ylabel="mean |error| of the rest / (meV/Å)", xlim=(0, 90))
+        axis.set_ylim(bottom=0)
+        if len(said) > 1:
+            axis.legend(loc="lower left")
+    return (
+        Drawing("remaining", f"Error after setting aside the most uncertain. {'; '.join(said)}.", drawn)
+        if said
+        else None
+    )
+
+
+def _mean_of_rest(error: np.ndarray, score: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Mean error after the given shares with the highest score are gone."""
+    total = np.cumsum(error[np.argsort(score, kind="stable")])
+    left = np.maximum(1, np.round((1 - shares) * len(error)).astype(int))
+    return total[left - 1] / left
+
+
+def short(name: str, length: int = 30) -> str:
+    """A name that fits a legend; a dollar sign would start mathematics."""
+    name = name if len(name) <= length else f"{name[: length - 1]}…"
+    return name.replace("$", r"\$")

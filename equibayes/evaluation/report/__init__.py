@@ -1,0 +1,80 @@
+"""One HTML file that shows what a posterior is worth: words, tables, figures and structures; it needs no network."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from equibayes.errors import InputError
+from equibayes.evaluation.evaluated import Evaluated
+from equibayes.evaluation.figures.style import PALETTE
+from equibayes.evaluation.report import sections
+from equibayes.evaluation.report.headline import headline
+from equibayes.evaluation.report.markup import Html, tag, text
+from equibayes.evaluation.report.numbers import collect, largest_k
+from equibayes.evaluation.report.provenance import about, provenance
+from equibayes.evaluation.report.sections import Content
+from equibayes.files import write_text
+from equibayes.posterior.file import Posterior
+
+
+def write_report(
+    path: str | Path,
+    posterior: Posterior,
+    results: Sequence[Evaluated],
+    metrics: dict[str, Any] | None = None,
+    figures_dir: str | Path | None = None,
+) -> Path:
+    """Write the report and return its path.
+
+    results      data sets evaluated with this posterior, each with one or several k; the first is what others are compared with
+    metrics      of `evaluation.tables.measure_all`; computed where they are missing
+    figures_dir  folder that also gets every figure as SVG and PDF
+    """
+    if not results:
+        raise InputError(f"{path}: there is nothing to report; evaluate at least one data set")
+    numbers = collect(results, metrics)
+    content = Content(posterior, numbers, largest_k(numbers))
+    write_text(path, _page(content))
+    for drawing in content.drawings if figures_dir is not None else []:
+        drawing.save(str(figures_dir))
+    return Path(path)
+
+
+def _page(content: Content) -> str:
+    parts: list[tuple[str, str, Html | None]] = [
+        ("summary", "In short", headline(content)),
+        ("accuracy", "Accuracy", sections.accuracy(content)),
+        ("outliers", "Outliers", sections.outliers(content)),
+        ("calibration", "Calibration", sections.calibration(content)),
+        ("structures", "Structures", sections.viewer(content)),
+        ("samples", "Samples", sections.sample_count(content)),
+        ("run", "Sampling", sections.run(content)),
+        ("about", "About", provenance(content)),
+    ]
+    links = [tag("a", word, href=f"#{name}") for name, word, part in parts if part]
+    script = _file("viewer.js")
+    return Template(_file("page.html")).substitute(
+        # only this script may run and nothing may be fetched, whatever the names in the data say
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        title=text(f"equibayes: {', '.join(each.name for each in content.sets)}"),
+        palette=_palette(),
+        style=_file("style.css"),
+        lead=about(content.posterior),
+        links=Html().join(links),
+        body="\n".join(part for _, _, part in parts if part),
+        script=script,
+    )
+
+
+def _palette() -> str:
+    """CSS variables for the light and the dark theme; print is always light."""
+    light, dark = ("".join(f"--{name}:{pair[index]};" for name, pair in PALETTE.items()) for index in (0, 1))
+    return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
+
+
+def _file(name: str) -> str:
+    return (files(__name__) / name).read_text(encoding="utf-8")

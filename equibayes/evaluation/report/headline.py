@@ -1,0 +1,81 @@
+"""The top of the page: what matters, in words, with data sets side by side."""
+
+from typing import Any
+
+from equibayes.evaluation.report import words
+from equibayes.evaluation.report.markup import Html, tag
+from equibayes.evaluation.report.numbers import Numbers, kcal, mev, percent
+from equibayes.evaluation.report.sections import Content, section, warnings_box
+from equibayes.posterior.file import Posterior
+
+# a sign beside the colour of a badge
+_SIGNS = {"right": "●", "over": "▲", "under": "▼", "unknown": "○"}
+
+
+def headline(content: Content) -> Html:
+    agreement, kind = words.chains(content.posterior)
+    compared = words.shift(content.sets)
+    return section(
+        "summary",
+        "In short",
+        tag("div", *(_card(each) for each in content.sets), class_="cards"),
+        tag("ul", *(tag("li", line) for line in compared), class_="compare") if compared else "",
+        tag("p", _badge(_AGREEMENT[kind], kind), " ", agreement),
+        warnings_box(words.warnings(content.posterior)),
+        tag("p", _sigma_is(content.posterior), class_="hint"),
+    )
+
+
+_AGREEMENT = {"right": "chains agree", "over": "chains differ", "unknown": "agreement unknown"}
+
+
+def _card(numbers: Numbers) -> Html:
+    word, kind = words.verdict(numbers)
+    error = numbers.get("force_mae")
+    size = f"{len(numbers.result.structures)} structures, {len(numbers.result.number)} atoms, k = {numbers.k} samples"
+    big: list[Any] = [tag("span", mev(error), class_="value"), tag("span", "mean force error", class_="unit")]
+    if error is not None:
+        big[1] = tag("span", f"mean force error, {kcal(error)}", class_="unit")
+    sentences = (words.accuracy, words.meaning, words.calibration, words.outliers, words.energy)
+    return tag(
+        "article",
+        tag("h3", numbers.name),
+        tag("p", size, class_="size"),
+        tag("p", *big, class_="big"),
+        tag("p", _badge(word, kind)),
+        _gauge("within ±1σ", numbers.get("force_coverage_68"), 0.68),
+        _gauge("within ±1.96σ", numbers.get("force_coverage_95"), 0.95),
+        *(tag("p", say(numbers)) for say in sentences),
+        class_="card",
+    )
+
+
+def _gauge(name: str, share: float | None, right: float) -> Html:
+    """A bar with a mark where it should end."""
+    if share is None:
+        return Html()
+    bar = tag(
+        "span",
+        tag("span", class_="fill", style=f"width:{100 * share:.1f}%"),
+        tag("span", class_="mark", style=f"left:{100 * right:.1f}%"),
+        class_="track",
+        aria_hidden="true",
+    )
+    value = tag("span", f"{percent(share)} (right: {percent(right)})", class_="share")
+    return tag("p", tag("span", name), bar, value, class_="gauge")
+
+
+def _badge(word: str, kind: str) -> Html:
+    return tag("span", tag("span", _SIGNS[kind], aria_hidden="true"), " ", word, class_=f"badge {kind}")
+
+
+def _sigma_is(posterior: Posterior) -> str:
+    recalibrated = (
+        "It was recalibrated on a validation set."
+        if posterior.calibration is not None
+        else "It stands as the model states it, without recalibration."
+    )
+    return (
+        "σ is the standard deviation that the model states for each force component and each energy. If it is right, and errors are "
+        f"Gaussian, the truth lies within ±1σ in 68 of 100 cases and within ±1.96σ in 95. {recalibrated}"
+    )

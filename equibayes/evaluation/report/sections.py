@@ -1,0 +1,280 @@
+"""The parts of the page, one function each; a part without content is left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from equibayes.evaluation import figures
+from equibayes.evaluation.figures import Drawing
+from equibayes.evaluation.figures.style import KCAL
+from equibayes.evaluation.report import structures, tables, words
+from equibayes.evaluation.report.markup import Html, tag
+from equibayes.evaluation.report.numbers import Numbers
+from equibayes.posterior.file import Posterior
+
+
+@dataclass
+class Content:
+    """What a report is made of, and the drawings that it has used so far."""
+
+    posterior: Posterior
+    numbers: list[Numbers]
+    sets: list[Numbers]
+    drawings: list[Drawing] = field(default_factory=list)
+
+    def figure(self, drawing: Drawing | None, title: str, caption: str, otherwise: str, *, wide: bool = False) -> Html:
+        """A figure with its caption, or a sentence that says why there is none."""
+        if drawing is None:
+            return tag("p", tag("strong", f"{title}: "), otherwise, class_="absent")
+        taken = {each.name for each in self.drawings}
+        name, count = drawing.name, 2
+        while name in taken:  # names of data sets may differ only in signs that a file name cannot have
+            name, count = f"{drawing.name}-{count}", count + 1
+        drawing = replace(drawing, name=name)
+        self.drawings.append(drawing)
+        picture = tag("div", Html(drawing.inline()), role="img", aria_label=drawing.alt, class_="plot")
+        legend = tag("figcaption", tag("strong", f"{title}. "), caption)
+        return tag("figure", picture, legend, class_="wide" if wide else None)
+
+
+def section(name: str, heading: str, *parts: Any) -> Html:
+    return tag("section", tag("h2", heading, id=f"{name}-title"), *parts, id=name, aria_labelledby=f"{name}-title")
+
+
+def figures_of_sets(content: Content, draw: Any, title: str, caption: str, otherwise: str, *, wide: bool) -> Html:
+    """The same figure for every data set, side by side."""
+    drawn = [
+        content.figure(
+            draw(each.result),
+            f"{title}, {each.name}" if len(content.sets) > 1 else title,
+            caption,
+            otherwise,
+            wide=wide,
+        )
+        for each in content.sets
+    ]
+    return tag("div", *drawn, class_="figures")
+
+
+def accuracy(content: Content) -> Html:
+    notes = [f"{each.name}: {line}" for each in content.sets for line in words.missing(each)]
+    by_species = figures_of_sets(
+        content,
+        figures.by_species,
+        "Error and σ by species",
+        "Good: the orange bar is as high as the blue one for every species. The diamond is the part of σ that comes from the "
+        "disagreement of posterior samples.",
+        "no force labels",
+        wide=False,
+    )
+    histogram = figures_of_sets(
+        content,
+        figures.histogram_of_forces,
+        "Force components, observed and predicted",
+        "Good: the dashed line follows the filled area out into the tails (appendix C of the paper).",
+        "no force labels",
+        wide=True,
+    )
+    return section(
+        "accuracy",
+        "How far off are the predictions?",
+        tables.forces(content.numbers),
+        _energies(content.numbers),
+        tag("ul", *(tag("li", note) for note in notes), class_="notes") if notes else "",
+        tables.species(content.sets) or "",
+        by_species,
+        histogram,
+    )
+
+
+def outliers(content: Content) -> Html:
+    results, limit = [each.result for each in content.sets], content.sets[0].threshold
+    roc = content.figure(
+        figures.roc_curves(results, limit),
+        "ROC curves",
+        f"Sort all force components by σ and flag from the top: how many of those with an error above {limit * KCAL:.3g} kcal/(mol Å) "
+        "are found, against how many good ones are flagged in vain. Good: steep at the left, towards the upper left corner "
+        "(figure 4 of the paper).",
+        "no data set has both outliers and good components, so there is nothing to tell apart",
+    )
+    remaining = content.figure(
+        figures.error_of_remaining(results),
+        "Error without the most uncertain",
+        "Set the components with the largest σ aside, for example to compute them ab initio: the mean error of the rest. Good: "
+        "falls steeply. Dotted: the best that any σ could do, sorted by the true error.",
+        "no force labels",
+    )
+    both = tag("div", roc, remaining, class_="figures")
+    return section("outliers", "Does σ find the large errors?", tables.outliers(content.numbers), both)
+
+
+def calibration(content: Content) -> Html:
+    results = [each.result for each in content.sets]
+    diagram = content.figure(
+        figures.reliability_diagram(results),
+        "Reliability diagram",
+        "Take the interval around each prediction that should hold the share on the horizontal axis; the curve shows how many truths "
+        "it holds. Good: on the diagonal. Below it σ is too small, above it too large.",
+        "too few labels",
+        wide=True,
+    )
+    against = figures_of_sets(
+        content,
+        figures.sigma_against_error,
+        "Errors by predicted σ",
+        "Solid lines: quantiles of the errors among components of similar σ; the bands hold half of them and nine tenths. Dotted: "
+        "where these quantiles should lie. Good: solid on dotted, rising from left to right.",
+        "too few labels",
+        wide=False,
+    )
+    density = figures_of_sets(
+        content,
+        figures.density_of_errors,
+        "Density of errors",
+        "Filled: errors that occurred. Dashed: errors that the stated σ lead one to expect. Good: one on the other. A dashed "
+        "line that is higher in the middle and lower in the tails means overconfidence (figures 5 and 6 of the paper).",
+        "no force labels",
+        wide=True,
+    )
+    return section(
+        "calibration",
+        "Does σ have the right size?",
+        tables.calibration(content.numbers),
+        tag("div", diagram, class_="figures"),
+        against,
+        density,
+    )
+
+
+def viewer(content: Content) -> Html:
+    """Two views side by side; without scripts the tables remain."""
+    names = [each.name for each in content.sets]
+    choose = tag(
+        "label", "data ", tag("select", *(tag("option", n, value=i) for i, n in enumerate(names)), id="viewer-set")
+    )
+    colour = tag(
+        "label",
+        "colour by ",
+        tag(
+            "select",
+            tag("option", "σ (predicted)", value="sigma"),
+            tag("option", "error (observed)", value="error"),
+            id="viewer-colour",
+        ),
+    )
+    sides = [
+        tag(
+            "div",
+            tag("h3", heading),
+            tag("label", "structure ", tag("select", id=f"viewer-{side}-choice")),
+            tag(
+                "canvas",
+                "The tables below hold the same structures.",
+                id=f"viewer-{side}",
+                tabindex="0",
+                role="application",
+                aria_label=f"Three-dimensional view of a {heading.lower()} structure. Arrow keys turn, plus and minus zoom, N and P "
+                "go from atom to atom, 0 starts again.",
+                aria_describedby=f"viewer-{side}-atom",
+            ),
+            tag("output", id=f"viewer-{side}-atom", for_=f"viewer-{side}"),
+            class_="view",
+        )
+        for side, heading in (("most", "Most certain"), ("least", "Least certain"))
+    ]
+    ranked = [structures.ranking_table(each) or "" for each in content.sets]
+    return section(
+        "structures",
+        "Where is the model sure, and where not?",
+        tag(
+            "p",
+            "Drag to turn, Ctrl and wheel to zoom, point at an atom for its values. With the keyboard: arrows, + and −, N and P for "
+            "atoms, 0 to start again.",
+            class_="hint",
+        ),
+        tag(
+            "div",
+            tag("div", choose, colour, class_="controls"),
+            tag("div", *sides, class_="views"),
+            tag(
+                "div",
+                tag("span", id="viewer-low"),
+                tag("canvas", id="viewer-bar", aria_hidden="true"),
+                tag("span", id="viewer-high"),
+                class_="bar",
+            ),
+            id="viewer",
+            hidden=True,
+        ),
+        tag("noscript", tag("p", "The view needs JavaScript; the tables hold the same structures.")),
+        *ranked,
+        tag("script", structures.viewer_data(content.sets), type="application/json", id="viewer-data"),
+    )
+
+
+def sample_count(content: Content) -> Html | None:
+    names = [each.name for each in content.sets]
+    drawing = figures.by_sample_count(_sorted_by_k(content.numbers, names))
+    if drawing is None:
+        return None
+    caption = (
+        "Good: errors fall, likelihood and AUC rise, and coverage comes closer to the dotted line, until more samples change "
+        "nothing. Where curves still move at the right end, sample more."
+    )
+    return section(
+        "samples",
+        "How many samples are enough?",
+        tag("div", content.figure(drawing, "Dependence on k", caption, "", wide=True), class_="figures"),
+    )
+
+
+def run(content: Content) -> Html:
+    history, posterior = content.posterior.history, content.posterior
+    learned = content.figure(
+        figures.learning_history(history, (posterior.step + 1).tolist()),
+        "Learning history",
+        "Shaded: burn-in; ticks at the bottom: samples were taken. Solid colours: held-back frames where there are any, faint: the "
+        "minibatch. Good: errors level off before burn-in ends, and the temperature stays at the dotted line.",
+        "the posterior file holds no history",
+        wide=True,
+    )
+    traced = content.figure(
+        figures.probe_traces(history),
+        "Predictions of every chain during the cycles",
+        "The force components of held-back frames over which the chains differ most. Good: all chains wander over the same range. "
+        "Separate bands mean that each chain stays near its own solution.",
+        "too few records of held-back frames during the cycles",
+        wide=True,
+    )
+    events = [str(event) for event in (posterior.verdict or {}).get("events") or []]
+    return section(
+        "run",
+        "How did the sampling go?",
+        tables.diagnostics(posterior) or tag("p", "The posterior file holds no diagnostics.", class_="absent"),
+        tag("ul", *(tag("li", event) for event in events[:20]), class_="notes") if events else "",
+        tag("div", learned, traced, class_="figures"),
+    )
+
+
+def _sorted_by_k(
+    numbers: Sequence[Numbers], names: Sequence[str]
+) -> list[tuple[str, list[tuple[int, dict[str, Any]]]]]:
+    by_k = sorted(numbers, key=lambda n: n.k)
+    return [(name, [(n.k, n.values) for n in by_k if n.name == name]) for name in names]
+
+
+def _energies(numbers: Sequence[Numbers]) -> Html:
+    """Their table, where at least one set has labels."""
+    return tables.energies(numbers) if any(n.get("energy_mae") is not None for n in numbers) else Html()
+
+
+def warnings_box(lines: list[str]) -> Html:
+    if not lines:
+        return Html()
+    return tag(
+        "div",
+        tag("strong", "The run says:"),
+        tag("ul", *(tag("li", line) for line in lines)),
+        class_="warning",
+        role="note",
+    )

@@ -1,0 +1,162 @@
+"""What the numbers mean, in sentences for a chemist."""
+
+from typing import Any
+
+from equibayes.evaluation.figures.style import KCAL
+from equibayes.evaluation.report.numbers import Numbers, digits, kcal, mev, percent
+from equibayes.posterior.file import Posterior
+from equibayes.sampling.verdict import R_HAT_LIMIT
+
+# σ within this factor of the errors counts as right: a few hundred labelled atoms do not tell it better
+TOLERANCE = 1.1
+CLEAR = 1.5
+
+
+def verdict(numbers: Numbers) -> tuple[str, str]:
+    """A word for the badge and its kind: right, over, under or unknown."""
+    factor = numbers.too_small_68
+    if factor is None:
+        return "not comparable: no force labels", "unknown"
+    if factor > TOLERANCE:
+        return ("clearly " if factor > CLEAR else "somewhat ") + "overconfident", "over"
+    if factor < 1 / TOLERANCE:
+        return ("clearly " if factor < 1 / CLEAR else "somewhat ") + "underconfident", "under"
+    return "σ fits the errors", "right"
+
+
+def accuracy(numbers: Numbers) -> str:
+    error, typical = numbers.get("force_mae"), numbers.typical_force
+    if error is None:
+        return f"The force error is not known{_because(numbers, 'force_mae')}."
+    share = f", {percent(error / typical, 1)} of a typical force component ({mev(typical)} RMS)" if typical else ""
+    return f"A predicted force component is off by {mev(error)} on average ({kcal(error)}){share}."
+
+
+def energy(numbers: Numbers) -> str:
+    error, each = numbers.get("energy_mae"), numbers.get("energy_mae", "per_atom")
+    if error is None:
+        return f"Energies cannot be compared{_because(numbers, 'energy_mae')}."
+    per_atom = f", {mev(each, 'meV')} per atom" if each is not None else ""
+    inside = numbers.get("energy_coverage_68")
+    right = f"; {percent(inside)} of them within ±1σ (68 % is right)" if inside is not None else ""
+    return f"Energies are off by {mev(error, 'meV')} per structure ({kcal(error, 'kcal/mol')}){per_atom}{right}."
+
+
+def meaning(numbers: Numbers) -> str:
+    """What σ is, with its size."""
+    sigma, error, share = (numbers.get(f"force_{key}") for key in ("sharpness", "rmse", "epistemic_share"))
+    if sigma is None:
+        return (
+            f"σ is the standard deviation the model states for a force component{_because(numbers, 'force_sharpness')}."
+        )
+    beside = f" where the error is {mev(error)}" if error is not None else ""
+    parts = ""
+    if share is not None:
+        parts = f" {percent(share)} of σ² is disagreement between posterior samples (epistemic), the rest noise they expect."
+    return f"The model states an uncertainty σ of {mev(sigma)}{beside} (both root mean square).{parts}"
+
+
+def calibration(numbers: Numbers) -> str:
+    one, two = numbers.too_small_68, numbers.too_small_95
+    if one is None or two is None:
+        return "Without force labels nobody can say whether σ is right."
+    word, kind = verdict(numbers)
+    if kind == "right":
+        first = f"σ has the right size: errors are {digits(one)} times as wide as it says."
+    elif kind == "over":
+        first = f"The model is {word}: errors are {digits(one)} times as wide as σ says. Multiply σ by that."
+    else:
+        first = f"The model is {word}: errors are only {digits(one)} times as wide as σ says."
+    tails = ""
+    if two > one * TOLERANCE:
+        tails = f" Large errors are more frequent than a Gaussian allows (factor {digits(two)} at 95 %)."
+    elif two < one / TOLERANCE:
+        tails = f" Large errors are rarer than a Gaussian allows (factor {digits(two)} at 95 %)."
+    return first + tails
+
+
+def outliers(numbers: Numbers) -> str:
+    auc, limit = numbers.get("force_auc"), f"{numbers.threshold * KCAL:.3g}\u00a0kcal/(mol\u00a0Å)"
+    if not numbers.components:
+        return "Without force labels outliers cannot be counted."
+    if not numbers.outliers:
+        return f"No force component errs by more than {limit}: there are no outliers to find, and ROC AUC has no value."
+    share = numbers.outliers / numbers.components
+    count = f"{numbers.outliers} of {numbers.components} components ({percent(share, 1)}) err by more than {limit}"
+    if auc is None:
+        return f"{count}; ROC AUC has no value{_because(numbers, 'force_auc')}."
+    # with many outliers a tenth cannot hold them all: say what could be reached
+    best = min(1.0, 0.1 / share)
+    found = f"; the tenth with the largest σ holds {percent(numbers.found)} of them (at best {percent(best)})"
+    quality = "well" if auc >= 0.9 else "usefully" if auc >= 0.75 else "weakly" if auc > 0.55 else "not"
+    if share > 0.5:
+        count += ", more than half: this threshold is tight for this model"
+    return f"{count}. σ finds them {quality}: ROC AUC {auc:.3f} (1 is perfect, 0.5 is guessing){found}."
+
+
+def shift(sets: list[Numbers]) -> list[str]:
+    """How the later sets compare with the first: does σ rise where errors rise?"""
+    said = []
+    first = sets[0]
+    base = first.get("force_rmse"), first.get("force_sharpness")
+    for other in sets[1:]:
+        now = other.get("force_rmse"), other.get("force_sharpness")
+        if None in base or None in now or not base[0] or not base[1]:
+            continue
+        error, sigma = now[0] / base[0], now[1] / base[1]  # type: ignore[operator]
+        if error > TOLERANCE:
+            kept = (sigma - 1) / (error - 1)
+            judged = "σ follows" if kept > 0.8 else "σ follows in part" if kept > 0.3 else "σ hardly notices"
+        else:
+            judged = "no harder for the model"
+        said.append(
+            f"{other.name} against {first.name}: errors {digits(error)} times, σ {digits(sigma)} times as large: {judged}."
+        )
+    return said
+
+
+def chains(posterior: Posterior) -> tuple[str, str]:
+    """Whether the chains agree, and a kind as in `verdict`."""
+    found: dict[str, Any] = posterior.verdict or {}
+    count = len(set(posterior.chain.tolist()))
+    samples = f"{len(posterior)} posterior sample{'s' if len(posterior) != 1 else ''} from {count} chain{'s' if count != 1 else ''}."
+    r_hat, ess = found.get("r_hat_forces"), found.get("ess_forces")
+    if not isinstance(r_hat, (int, float)):
+        why = found.get("convergence_undefined_because") or "the run left no diagnostics"
+        return f"{samples} Whether the chains agree cannot be told: {why}.", "unknown"
+    size = f", effective sample size {ess:.0f}" if isinstance(ess, (int, float)) else ""
+    if r_hat <= R_HAT_LIMIT:
+        return f"{samples} The chains agree: R-hat of predicted forces {r_hat:.2f} (1 is agreement){size}.", "right"
+    return (
+        f"{samples} The chains stay apart: R-hat of predicted forces {r_hat:.2f} (1 is agreement){size}. Their disagreement "
+        "is part of σ.",
+        "over",
+    )
+
+
+def warnings(posterior: Posterior) -> list[str]:
+    """What the run itself complains of."""
+    given = (posterior.verdict or {}).get("warnings") or []
+    return [str(line)[:1].upper() + str(line)[1:] + ("" if str(line).endswith(".") else ".") for line in given]
+
+
+def missing(numbers: Numbers) -> list[str]:
+    """What could not be compared, and why; one sentence a reason."""
+    said = []
+    if numbers.missing:
+        total = numbers.missing + numbers.components
+        said.append(
+            f"{numbers.missing} of {total} force components have no label or no finite prediction and are not in the figures."
+        )
+    why: dict[str, list[str]] = {}
+    for key, reason in (numbers.values.get("reasons") or {}).items():
+        why.setdefault(str(reason), []).append(key.replace("_", " "))
+    for reason, keys in why.items():
+        shown = ", ".join(keys) if len(keys) < 5 else f"{', '.join(keys[:3])} and {len(keys) - 3} more"
+        said.append(f"No value for {shown}: {reason}.")
+    return said
+
+
+def _because(numbers: Numbers, key: str) -> str:
+    reason = (numbers.values.get("reasons") or {}).get(key)
+    return f": {reason}" if reason else ""
