@@ -18,11 +18,8 @@ from equibayes.bayes.potential import Potential
 from equibayes.data.graph import Graph
 from equibayes.data.resident import Labels, ResidentData
 from equibayes.network.nequip import sum_over_structures
-from equibayes.sampling.noise import NoiseKey, random_words
-
-# the paper drops on average one of 64 features (appendix A.4)
-DROPOUT_RATE = 1 / 64
-STREAM_MASK = 8
+from equibayes.posterior.dropout import RATE, dropout_mask
+from equibayes.sampling.noise import NoiseKey
 
 
 @dataclass(frozen=True)
@@ -38,17 +35,10 @@ class FlatPrior:
         return torch.zeros_like(theta)
 
 
-def dropout_mask(key: NoiseKey, step: int, shape: tuple[int, int], rate: float, like: torch.Tensor) -> torch.Tensor:
-    """[K, atoms, features]: 0 with probability `rate`, else 1/(1 − rate); a pure function of (seed, chain, step)."""
-    words = random_words(key, step, shape[0] * shape[1], stream=STREAM_MASK, device=like.device)
-    kept = (words >= int(rate * 2**32)).to(like.dtype)
-    return (kept / (1 - rate)).reshape(len(key.chains), *shape)
-
-
 class DropoutPotential(Potential):
     """−ln likelihood with dropout between the NequIP base and everything that reads its features."""
 
-    def __init__(self, model: StochasticModel, data: ResidentData, seed: int, rate: float = DROPOUT_RATE) -> None:
+    def __init__(self, model: StochasticModel, data: ResidentData, seed: int, rate: float = RATE) -> None:
         super().__init__(model, data, FlatPrior())
         self.seed, self.rate = seed, rate
 

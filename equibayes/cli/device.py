@@ -1,8 +1,8 @@
-"""The options that say where to compute, shared by the verbs that predict."""
+"""The options that say where to compute, shared by all verbs that do."""
 
 import argparse
 
-from equibayes.cli.sample import check_device
+from equibayes.errors import InputError
 
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:
@@ -14,5 +14,11 @@ def chosen_device(arguments: argparse.Namespace) -> str:
     """The device to use; an `InputError` if it is not there."""
     import torch
 
-    check_device(arguments.device, arguments.threads)
-    return arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device, threads = arguments.device, arguments.threads
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: no GPU is visible to PyTorch here; use --device cpu")
+    if threads is not None:
+        if threads < 1:
+            raise InputError(f"--threads {threads}: must be at least 1")
+        torch.set_num_threads(threads)
+    return device or ("cuda" if torch.cuda.is_available() else "cpu")

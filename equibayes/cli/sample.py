@@ -4,15 +4,15 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
-from equibayes.config import merge, parse_overrides, read_yaml
+from equibayes.cli.settings import add_settings_options, effective_config
 from equibayes.data import Dataset, read
-from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import check_output, sample
 from equibayes.sampling.chain import Interrupted
 from equibayes.sampling.progress import choose_display
-from equibayes.sampling.settings import NETWORKS, PRESETS, SampleConfig, sample_config
+from equibayes.sampling.settings import SampleConfig
 
 _EPILOG = """\
 examples:
@@ -34,17 +34,9 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
     )
     parser.add_argument("data", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)")
-    parser.add_argument(
-        "settings", nargs="*", metavar="CONFIG.yaml | section.key=value", help="settings, later ones win"
-    )
     parser.add_argument("-o", "--output", required=True, metavar="OUT.posterior", help="the posterior file to write")
-    parser.add_argument("--preset", choices=list(PRESETS), help="schedule and network to start from (default quick)")
-    parser.add_argument("--network", choices=list(NETWORKS), help="network to use instead of the preset's")
-    parser.add_argument("--chains", type=int, metavar="K", help="independent chains, run in one pass")
-    parser.add_argument("--samples", type=int, metavar="k", help="posterior samples to keep in all")
-    parser.add_argument("--seed", type=int, metavar="S", help="everything random follows from it (default 0)")
-    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda if there is one")
-    parser.add_argument("--threads", type=int, metavar="n", help="CPU threads (default: all cores)")
+    add_settings_options(parser)
+    add_device_options(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing OUT.posterior")
     add_reading_options(parser)
@@ -54,10 +46,10 @@ def add_parser(verbs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     config = effective_config(arguments)
     check_output(Path(arguments.output), resume=arguments.resume, overwrite=arguments.overwrite)
-    check_device(arguments.device, arguments.threads)
+    device = chosen_device(arguments)
     data = read(arguments.data, **reading_options(arguments))
     print(data.summary(), flush=True)
-    _announce(data, config)
+    announce(data, config)
     try:
         posterior = sample(
             data,
@@ -65,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             output=arguments.output,
             resume=arguments.resume,
             overwrite=arguments.overwrite,
-            device=arguments.device,
+            device=device,
             display=choose_display(),
         )
     except Interrupted as stop:
@@ -75,30 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def effective_config(arguments: argparse.Namespace) -> SampleConfig:
-    """Preset ← YAML files and overrides, in the order given ← options."""
-    layers = [parse_overrides([word]) if "=" in word else read_yaml(word) for word in arguments.settings]
-    options = {name: getattr(arguments, name) for name in ("chains", "samples", "seed")}
-    values = merge(*layers, {name: value for name, value in options.items() if value is not None})
-    if "samples" not in values and isinstance(values.get("chains"), int):
-        # every chain gives at least one sample
-        base = sample_config(arguments.preset, arguments.network)
-        values["samples"] = max(base.samples, values["chains"])
-    return sample_config(arguments.preset, arguments.network, values)
-
-
-def check_device(device: str | None, threads: int | None) -> None:
-    import torch
-
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: no GPU is visible to PyTorch here; use --device cpu")
-    if threads is not None:
-        if threads < 1:
-            raise InputError(f"--threads {threads}: must be at least 1")
-        torch.set_num_threads(threads)
-
-
-def _announce(data: Dataset, config: SampleConfig) -> None:
+def announce(data: Dataset, config: SampleConfig) -> None:
     size = len(data) - config.data.validation
     if size < 1:
         return

@@ -129,27 +129,28 @@ def notes(metrics: Values) -> list[str]:
 
 
 def print_tables(metrics: Values) -> None:
-    if not sys.stdout.isatty():
-        print("\n\n".join(map(str, tables(metrics))))
-    else:
-        _print_rich(metrics)
+    for number, table in enumerate(tables(metrics)):
+        if number and not sys.stdout.isatty():
+            print()
+        print_table(table)
     for line in notes(metrics):
         print(f"note: {line}")
 
 
-def _print_rich(metrics: Values) -> None:
+def print_table(table: Table) -> None:
+    if not sys.stdout.isatty():
+        print(table)
+        return
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    console = Console()
-    for table in tables(metrics):
-        rich = RichTable(title=Text(table.title), title_justify="left", pad_edge=False)
-        for i, heading in enumerate(table.headings):
-            rich.add_column(Text(heading), justify="left" if i < table.left else "right")
-        for row in table.rows:
-            rich.add_row(*map(Text, row))  # Text: brackets in a file name are no markup
-        console.print(rich)
+    rich = RichTable(title=Text(table.title), title_justify="left", pad_edge=False)
+    for i, heading in enumerate(table.headings):
+        rich.add_column(Text(heading), justify="left" if i < table.left else "right")
+    for row in table.rows:
+        rich.add_row(*map(Text, row))  # Text: brackets in a file name are no markup
+    Console().print(rich)
 
 
 def _table(title: str, first: list[str], rows: list[tuple[list[str], Values]], columns: list[Column]) -> Table:

@@ -46,6 +46,7 @@ class Posterior:
     history     records of the run
     verdict     diagnostics in numbers and words
     calibration None, or what `equibayes calibrate` found
+    dropout     share of features dropped when predicting; 0 but for the dropout baseline, whose k samples are k masks of one network
     """
 
     samples: torch.Tensor
@@ -58,6 +59,7 @@ class Posterior:
     history: list[dict[str, Any]] = field(default_factory=list)
     verdict: dict[str, Any] = field(default_factory=dict)
     calibration: dict[str, Any] | None = None
+    dropout: float = 0.0
     version: str = __version__
 
     @cached_property
@@ -103,6 +105,7 @@ class Posterior:
             "history": self.history,
             "verdict": self.verdict,
             "calibration": self.calibration,
+            "dropout": self.dropout,
         }
         tensors = {"samples": samples, "chain": self.chain, "step": self.step}
         tensor_file.write(Path(path), tensors, header, format=FORMAT, version=VERSION)
@@ -118,7 +121,10 @@ def load(path: str | Path) -> Posterior:
             step=tensors["step"],
             network=NetworkConfig(**header["network"]),
             reference=EnergyReference.from_dict(header["energy_reference"]),
-            **{name: header[name] for name in ("config", "data", "history", "verdict", "calibration", "version")},
+            **{
+                name: header[name]
+                for name in ("config", "data", "history", "verdict", "calibration", "dropout", "version")
+            },
         )
         return _checked(posterior)
     except (KeyError, TypeError, ValueError, AttributeError, InputError) as cause:

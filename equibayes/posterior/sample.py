@@ -1,7 +1,7 @@
 """From a data set to a posterior in one call: what `equibayes sample` does."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
@@ -124,8 +124,24 @@ def sample(
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     prepared = prepare(data, config)
     runner = make_runner(prepared, data, device, display)
+
+    def finish(state: RunState) -> Posterior:
+        return gather(prepared, state, runner.schedule.sample_steps)
+
+    return run_and_write(runner, finish, output, resume=resume, overwrite=overwrite)
+
+
+def run_and_write(
+    runner: ChainRunner,
+    finish: Callable[[RunState], Posterior],
+    output: str | Path | None,
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> Posterior:
+    """Run the chains to their end, make a posterior of the last state, and write it where an output is named."""
     if output is None:
-        return gather(prepared, runner.run(), runner.schedule.sample_steps)
+        return finish(runner.run())
     path = Path(output)
     check_output(path, resume=resume, overwrite=overwrite)
     runner.folder = make_folder(run_folder(path))
@@ -134,9 +150,9 @@ def sample(
         remove_leftovers(path.parent, escape(path.name))
         if not resume:
             checkpoint.remove_all(runner.folder)
-            write_text(runner.folder / "config.yaml", template(prepared.config) + "\n")
-        posterior = gather(prepared, runner.run(resume=resume), runner.schedule.sample_steps)
-        posterior.save(path, half_precision=config.output.half_precision)
+            write_text(runner.folder / "config.yaml", template(runner.config) + "\n")
+        posterior = finish(runner.run(resume=resume))
+        posterior.save(path, half_precision=runner.config.output.half_precision)
     return posterior
 
 
@@ -161,8 +177,13 @@ def make_runner(
     device: torch.device,
     display: Display,
     identities: Sequence[int] | None = None,
+    make_potential: Callable[[Prepared, ResidentData], Potential] | None = None,
 ) -> ChainRunner:
-    """The chains of a run, on their device; `identities` are their numbers, 0 … K−1 unless given."""
+    """The chains of a run, on their device.
+
+    identities      their numbers, 0 … K−1 unless given
+    make_potential  what they descend, if not the negative log posterior
+    """
     config, center = prepared.config, prepared.config.prior.center
     about = {"config": config.to_dict(), "the data": data.fingerprint()}
     prior, start = make_prior(prepared, device), None
@@ -170,8 +191,9 @@ def make_runner(
         about["the file of prior.center"] = hashlib.sha256(Path(center).read_bytes()).hexdigest()
         key = NoiseKey(config.seed, range(config.chains) if identities is None else identities)
         start = start_near_center(prior, key)
+    train = prepared.resident(prepared.train, device)
     return ChainRunner(
-        Potential(prepared.model, prepared.resident(prepared.train, device), prior),
+        make_potential(prepared, train) if make_potential else Potential(prepared.model, train, prior),
         config,
         validation=prepared.resident(prepared.validation, device) if len(prepared.validation) else None,
         about=about,

@@ -1,0 +1,105 @@
+"""`equibayes compare TRAIN --test TEST … -o FOLDER`: the posterior beside its rivals."""
+
+import argparse
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from equibayes.baselines.contestants import METHODS, Contestant, obtain
+from equibayes.cli.device import add_device_options, chosen_device
+from equibayes.cli.parser import add_reading_options, reading_options
+from equibayes.cli.sample import announce
+from equibayes.cli.settings import add_settings_options, effective_config
+from equibayes.cli.watch import watched
+from equibayes.data import Dataset, read
+from equibayes.errors import InputError
+from equibayes.evaluation.comparison import LEGEND, Row, comparison_table
+from equibayes.evaluation.evaluated import evaluate_each
+from equibayes.evaluation.print_tables import print_table
+from equibayes.evaluation.tables import measure
+from equibayes.files import make_folder, write_text
+from equibayes.sampling.chain import Interrupted
+from equibayes.sampling.progress import choose_display
+
+_EPILOG = """\
+methods:
+  bayes     samples of the posterior, as `equibayes sample` draws them
+  ensemble  as many networks with deviation heads, trained by maximum likelihood from different starts
+  dropout   one such network, with as many random masks on its features (appendix A.4 of the paper)
+  point     one NequIP network, AMSGrad with a moving average; its σ is the error on the held-back frames
+
+All have the same network, training frames, held-back frames and steps a network.  FOLDER keeps METHOD.posterior of each; a method that
+is there is not trained again, one that was interrupted goes on.
+
+example:
+  equibayes compare bundled:ethanol@train --test bundled:ethanol@test -o comparison
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "compare",
+        help="train what the posterior competes with, and compare",
+        description="Posterior, deep ensemble, dropout and point estimate on the same data, in one table.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("data", metavar="TRAIN", help="frames to learn from: file, file@split or bundled:NAME")
+    parser.add_argument(
+        "--test", action="append", required=True, metavar="TEST", help="frames to compare on; may be given again"
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder of what is trained")
+    parser.add_argument("--methods", default=",".join(METHODS), metavar="LIST", help=f"default {','.join(METHODS)}")
+    parser.add_argument("--json", metavar="COMPARISON.json", help="write every metric of every method")
+    parser.add_argument("--overwrite", action="store_true", help="train again what is in FOLDER already")
+    add_settings_options(parser)
+    add_device_options(parser)
+    add_reading_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    methods = [word.strip() for word in arguments.methods.split(",") if word.strip()]
+    unknown = [method for method in methods if method not in METHODS]
+    if unknown or not methods:
+        raise InputError(f"--methods {arguments.methods}: choose from {', '.join(METHODS)}")
+    config, device, options = effective_config(arguments), chosen_device(arguments), reading_options(arguments)
+    train = read(arguments.data, **options)
+    tests = [read(name, require_labels=False, **options) for name in arguments.test]
+    announce(train, config)
+    folder = make_folder(arguments.output)
+    contestants = []
+    for method in methods:
+        print(f"{method} …", flush=True)
+        try:
+            contestants.append(
+                obtain(
+                    method,
+                    train,
+                    config,
+                    folder,
+                    overwrite=arguments.overwrite,
+                    device=device,
+                    display=choose_display(),
+                )
+            )
+        except Interrupted:
+            print("stopped; the same command goes on from here", flush=True)
+            return 130
+    results = {test.name: [evaluated(each, test, device) for each in contestants] for test in tests}
+    for name, rows in results.items():
+        print()
+        print_table(comparison_table(name, rows))
+    print(LEGEND)
+    if arguments.json:
+        content = {name: {row.method: vars(row) for row in rows} for name, rows in results.items()}
+        write_text(Path(arguments.json), json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        print(f"every metric written to {arguments.json}")
+    return 0
+
+
+def evaluated(contestant: Contestant, test: Dataset, device: str) -> Row:
+    posterior = contestant.posterior
+    progress = partial(watched, what=f"{contestant.method} on {test.name}", total=len(test))
+    (result,) = evaluate_each(posterior, test, [len(posterior)], device=device, progress=progress)
+    return Row(contestant.method, measure(result), contestant.networks, contestant.steps, contestant.seconds)

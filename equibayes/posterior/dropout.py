@@ -1,0 +1,31 @@
+"""Random masks on the features of an atom: what makes a dropout network stochastic (appendix A.4 of the paper).
+
+Used by the dropout baseline alone, in training and in prediction.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from equibayes.sampling.noise import NoiseKey, random_words
+
+# the paper drops on average one of 64 features
+RATE = 1 / 64
+STREAM_TRAIN, STREAM_PREDICT = 8, 9  # of the counter-based noise; chains have the smaller numbers
+
+
+def dropout_mask(
+    key: NoiseKey, step: int, shape: tuple[int, int], rate: float, like: torch.Tensor, stream: int = STREAM_TRAIN
+) -> torch.Tensor:
+    """[K, atoms, features]: 0 with probability `rate`, else 1/(1 − rate); a pure function of (seed, chain, step)."""
+    words = random_words(key, step, shape[0] * shape[1], stream=stream, device=like.device)
+    kept = (words >= int(rate * 2**32)).to(like.dtype)
+    return (kept / (1 - rate)).reshape(len(key.chains), *shape)
+
+
+def prediction_masks(rate: float, samples: torch.Tensor, sizes: Sequence[int], features: int) -> torch.Tensor:
+    """[k, Σ sizes, features]: k fixed masks.  An atom's depends on its place in its structure alone, not on the batch, so that
+    predictions repeat and energies are smooth functions of positions."""
+    key = NoiseKey(0, range(len(samples)))
+    longest = dropout_mask(key, 0, (max(sizes), features), rate, samples, STREAM_PREDICT)
+    return torch.cat([longest[:, :size] for size in sizes], 1)
