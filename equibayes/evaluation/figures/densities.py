@@ -11,6 +11,8 @@ from equibayes.evaluation.figures.drawing import Drawing, slug
 from equibayes.evaluation.figures.style import KCAL, KCAL_PER_MOL, MEV, colour, figure, log_ticks, styled
 
 _UNIT = "kcal/(mol Å)"
+MOST_BINS = 60
+"""On each side of zero: finer steps are narrower than the line that draws them."""
 
 
 def bin_width(values: np.ndarray) -> float:
@@ -29,7 +31,7 @@ def density_of_errors(result: Evaluated) -> Drawing | None:
         return None
     width = bin_width(parts.error * KCAL)
     reach = max(float(np.quantile(np.abs(parts.error), 0.999)) * 1.15 * KCAL, 3 * width)
-    while reach / width > 400:  # a page needs no more points than it has pixels
+    while reach / width > MOST_BINS:
         width *= 2
     density = error_density(parts.error, parts.sigma, width * KCAL_PER_MOL, reach * KCAL_PER_MOL)
     edges = np.append(density.left, density.left[-1] + density.width) * KCAL
@@ -64,6 +66,8 @@ def histogram_of_forces(result: Evaluated) -> Drawing | None:
 
 def _pair(edges: np.ndarray, observed: np.ndarray, predicted: np.ndarray, what: str, count: int) -> Any:
     """Both densities, on a linear and on a logarithmic axis."""
+    from matplotlib.ticker import MaxNLocator
+
     with styled():
         drawn, axes = figure(7.4, 3.0, 1, 2, sharex=True)
         for axis, scale in zip(axes[0], ("linear", "log")):
@@ -74,7 +78,9 @@ def _pair(edges: np.ndarray, observed: np.ndarray, predicted: np.ndarray, what: 
             axis.plot(middle, shown, color=colour("vermillion"), label="predicted", linestyle=(0, (5, 1.6)))
             axis.set_yscale(scale)
             axis.set(xlim=(edges[0], edges[-1]), xlabel=f"{what} / {_UNIT}")
-            axis.secondary_xaxis("top", functions=_to_mev()).tick_params(length=2, labelsize=7)
+            upper = axis.secondary_xaxis("top", functions=_to_mev())
+            upper.tick_params(length=2, labelsize=7)
+            upper.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         highest, one = max(observed.max(), np.nanmax(predicted)), 1 / count / (edges[1] - edges[0])
         axes[0, 0].set(ylim=(0, highest * 1.08), ylabel="density / (mol Å/kcal)")
         axes[0, 1].set_ylim(min(one / 2, highest / 100), highest * 2)

@@ -94,9 +94,13 @@ def probe_traces(records: Sequence[Record], panels: int = 6) -> Drawing | None:
             axis.set_title(f"component {probe + 1}", fontsize=8, fontweight="normal")
             axis.locator_params(axis="x", nbins=4)
         for axis in axes[:, 0]:
-            axis.set_ylabel("meV/Å")
+            axis.set_ylabel("force / (meV/Å)")
         for axis in axes[-1]:
             axis.set_xlabel("step")
+        if 1 < values.shape[1] <= MANY_CHAINS:
+            drawn.legend(
+                *axes[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=min(values.shape[1], 4)
+            )
     return Drawing("traces", f"Predicted force components of {values.shape[1]} chains during the cycles.", drawn)
 
 

@@ -57,7 +57,7 @@ def by_sample_count(table: Sequence[tuple[str, Sequence[tuple[int, dict[str, Any
         return None
     panels = [
         ("force_mae", "force error, MAE / (meV/Å)", MEV, None),
-        ("force_coverage_68", "errors within ±1σ", 1.0, 0.6827),
+        ("force_coverage_68", "share of errors within ±1σ", 1.0, 0.6827),
         ("force_mll", "log-likelihood, per kcal/(mol Å)", 1.0, None),
         ("force_auc", "ROC AUC of outliers", 1.0, None),
     ]

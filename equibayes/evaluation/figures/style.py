@@ -108,7 +108,7 @@ def log_ticks(axis: Any, low: float, high: float) -> None:
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    steps = (1.0, 2.0, 5.0) if high < 40 * low else (1.0,)
+    steps = (1.0, 2.0, 5.0) if high < 100 * low else (1.0,)
     plain = low >= 5e-3 and high < 2e4
     axis.set_major_locator(LogLocator(subs=steps, numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if plain else power(value)))

@@ -17,6 +17,7 @@ from equibayes.evaluation.report.markup import Html, tag, text
 from equibayes.evaluation.report.numbers import collect, largest_k
 from equibayes.evaluation.report.provenance import about, provenance
 from equibayes.evaluation.report.sections import Content
+from equibayes.evaluation.report.viewer import viewer
 from equibayes.files import write_text
 from equibayes.posterior.file import Posterior
 
@@ -50,7 +51,7 @@ def _page(content: Content) -> str:
         ("accuracy", "Accuracy", sections.accuracy(content)),
         ("outliers", "Outliers", sections.outliers(content)),
         ("calibration", "Calibration", sections.calibration(content)),
-        ("structures", "Structures", sections.viewer(content)),
+        ("structures", "Structures", viewer(content)),
         ("samples", "Samples", sections.sample_count(content)),
         ("run", "Sampling", sections.run(content)),
         ("about", "About", provenance(content)),

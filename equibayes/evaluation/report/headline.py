@@ -70,12 +70,7 @@ def _badge(word: str, kind: str) -> Html:
 
 
 def _sigma_is(posterior: Posterior) -> str:
-    recalibrated = (
-        "It was recalibrated on a validation set."
-        if posterior.calibration is not None
-        else "It stands as the model states it, without recalibration."
-    )
     return (
         "σ is the standard deviation that the model states for each force component and each energy. If it is right, and errors are "
-        f"Gaussian, the truth lies within ±1σ in 68 of 100 cases and within ±1.96σ in 95. {recalibrated}"
+        f"Gaussian, the truth lies within ±1σ in 68 of 100 cases and within ±1.96σ in 95. {words.recalibration(posterior)}"
     )

@@ -51,7 +51,7 @@ def table(caption: str, headings: list[str], rows: list[list[Any]], words: Colle
         )
         for row in rows
     ]
-    inner = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
+    inner = tag("table", tag("caption", tag("span", caption)), tag("thead", head), tag("tbody", *body))
     # a region that scrolls must be reachable by keyboard, and so needs a name
     return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
 

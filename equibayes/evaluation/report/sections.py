@@ -7,7 +7,7 @@ from typing import Any
 from equibayes.evaluation import figures
 from equibayes.evaluation.figures import Drawing
 from equibayes.evaluation.figures.style import KCAL
-from equibayes.evaluation.report import structures, tables, words
+from equibayes.evaluation.report import tables, words
 from equibayes.evaluation.report.markup import Html, tag
 from equibayes.evaluation.report.numbers import Numbers
 from equibayes.posterior.file import Posterior
@@ -146,72 +146,6 @@ def calibration(content: Content) -> Html:
     )
 
 
-def viewer(content: Content) -> Html:
-    """Two views side by side; without scripts the tables remain."""
-    names = [each.name for each in content.sets]
-    choose = tag(
-        "label", "data ", tag("select", *(tag("option", n, value=i) for i, n in enumerate(names)), id="viewer-set")
-    )
-    colour = tag(
-        "label",
-        "colour by ",
-        tag(
-            "select",
-            tag("option", "σ (predicted)", value="sigma"),
-            tag("option", "error (observed)", value="error"),
-            id="viewer-colour",
-        ),
-    )
-    sides = [
-        tag(
-            "div",
-            tag("h3", heading),
-            tag("label", "structure ", tag("select", id=f"viewer-{side}-choice")),
-            tag(
-                "canvas",
-                "The tables below hold the same structures.",
-                id=f"viewer-{side}",
-                tabindex="0",
-                role="application",
-                aria_label=f"Three-dimensional view of a {heading.lower()} structure. Arrow keys turn, plus and minus zoom, N and P "
-                "go from atom to atom, 0 starts again.",
-                aria_describedby=f"viewer-{side}-atom",
-            ),
-            tag("output", id=f"viewer-{side}-atom", for_=f"viewer-{side}"),
-            class_="view",
-        )
-        for side, heading in (("most", "Most certain"), ("least", "Least certain"))
-    ]
-    ranked = [structures.ranking_table(each) or "" for each in content.sets]
-    return section(
-        "structures",
-        "Where is the model sure, and where not?",
-        tag(
-            "p",
-            "Drag to turn, Ctrl and wheel to zoom, point at an atom for its values. With the keyboard: arrows, + and −, N and P for "
-            "atoms, 0 to start again.",
-            class_="hint",
-        ),
-        tag(
-            "div",
-            tag("div", choose, colour, class_="controls"),
-            tag("div", *sides, class_="views"),
-            tag(
-                "div",
-                tag("span", id="viewer-low"),
-                tag("canvas", id="viewer-bar", aria_hidden="true"),
-                tag("span", id="viewer-high"),
-                class_="bar",
-            ),
-            id="viewer",
-            hidden=True,
-        ),
-        tag("noscript", tag("p", "The view needs JavaScript; the tables hold the same structures.")),
-        *ranked,
-        tag("script", structures.viewer_data(content.sets), type="application/json", id="viewer-data"),
-    )
-
-
 def sample_count(content: Content) -> Html | None:
     names = [each.name for each in content.sets]
     drawing = figures.by_sample_count(_sorted_by_k(content.numbers, names))
@@ -233,7 +167,7 @@ def run(content: Content) -> Html:
     learned = content.figure(
         figures.learning_history(history, (posterior.step + 1).tolist()),
         "Learning history",
-        "Shaded: burn-in; ticks at the bottom: samples were taken. Solid colours: held-back frames where there are any, faint: the "
+        "Shaded: burn-in; ticks at the bottom: samples were taken. Strong lines: held-back frames where there are any, faint: the "
         "minibatch. Good: errors level off before burn-in ends, and the temperature stays at the dotted line.",
         "the posterior file holds no history",
         wide=True,

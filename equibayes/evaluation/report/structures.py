@@ -49,7 +49,7 @@ def viewer_data(sets: list[Numbers]) -> Html:
     stops = [
         [round(255 * float(part)) for part in colour[:3]] for colour in colormaps["cividis"](np.linspace(0, 1, 33))
     ]
-    content = {"colours": stops, "sets": [_set(each.result) for each in sets]}
+    content = {"colours": stops, "elements": _elements(sets), "sets": [_set(each.result) for each in sets]}
     plain = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # a name that holds </script> must not end the element
     return Html(plain.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
@@ -79,12 +79,21 @@ def ranking_table(numbers: Numbers) -> Html | None:
         "σ of all atoms, meV/Å",
         "error of all, meV/Å",
     ]
-    caption = f"Most and least certain structures of {numbers.name}, by the largest σ of an atom; atoms count from 0"
+    caption = f"Most and least certain structures of {numbers.name}, by the largest σ of an atom; frames and atoms count from 0"
     return table(caption, headings, rows, words=range(4)) if rows else None
 
 
 def _rms(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
+
+
+def _elements(sets: list[Numbers]) -> dict[str, Any]:
+    """Name and covalent radius (Å) by symbol, light elements first."""
+    from ase.data import atomic_names
+
+    present = sorted({int(z) for each in sets for z in np.unique(each.result.number)})
+    radii = _radii(np.array(present, dtype=int))
+    return {symbol(z): [atomic_names[z].lower(), round(float(r), 2)] for z, r in zip(present, radii)}
 
 
 def _set(result: Evaluated) -> dict[str, Any]:

@@ -184,14 +184,34 @@
   const bar = byId("viewer-bar"), pen = bar.getContext("2d");
   [bar.width, bar.height] = [data.colours.length * 8, 1];
   for (let x = 0; x < bar.width; x++) { pen.fillStyle = css(rgb(x / (bar.width - 1))); pen.fillRect(x, 0, 1, 1); }
-  const open = () => {
-    const set = data.sets[Number(pickSet.value)];
-    byId("viewer-low").textContent = show(set.span[0]);
-    byId("viewer-high").textContent = show(set.span[1]);
-    views.forEach((view) => view.load(set));
+
+  // what the colours mean: one scale for σ and error, so that a colour means the same number
+  const explain = (set) => {
+    const kind = pickColour.value, shown = [...set.most, ...set.least].flatMap((s) => s[kind]);
+    const what = kind === "sigma" ? "predicted σ" : "observed error";
+    const grey = shown.includes(null) ? "; grey: not known" : "";
+    byId("viewer-what").textContent = `Colour: ${what} of an atom, root mean square of its three force components, in meV/Å${grey}`;
+    const [low, high] = set.span, digits = high - low < 10 ? 2 : high - low < 40 ? 1 : 0;
+    const beyond = [shown.some((v) => v !== null && v < low - 0.01), shown.some((v) => v > high + 0.01)];
+    byId("viewer-ticks").replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map((share) => {
+      const tick = document.createElement("span");
+      const sign = share === 0 && beyond[0] ? "≤ " : share === 1 && beyond[1] ? "≥ " : "";
+      tick.textContent = sign + (low + share * (high - low)).toFixed(digits);
+      return tick;
+    }));
+    const counted = new Set([...set.most, ...set.least].flatMap((s) => s.symbols));
+    byId("viewer-elements").replaceChildren("Letter and size: element (covalent radius)", ...Object.entries(data.elements)
+      .filter(([symbol]) => counted.has(symbol)).map(([symbol, [name, size]]) => {
+        const item = document.createElement("span"), dot = document.createElement("span");
+        [dot.className, dot.style.width, dot.style.height] = ["dot", `${24 * Math.max(size, 0.45)}px`, `${24 * Math.max(size, 0.45)}px`];
+        item.append(dot, `${symbol} ${name}`);
+        return item;
+      }));
   };
+  const current = () => data.sets[Number(pickSet.value)];
+  const open = () => { views.forEach((view) => view.load(current())); explain(current()); };
   pickSet.addEventListener("change", open);
-  pickColour.addEventListener("change", () => views.forEach((view) => view.draw()));
+  pickColour.addEventListener("change", () => { views.forEach((view) => view.draw()); explain(current()); });
   window.addEventListener("beforeprint", () => views.forEach((view) => view.draw()));
   open();
 })();

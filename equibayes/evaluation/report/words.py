@@ -4,6 +4,7 @@ from typing import Any
 
 from equibayes.evaluation.figures.style import KCAL
 from equibayes.evaluation.report.numbers import Numbers, digits, kcal, mev, percent
+from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
 from equibayes.sampling.verdict import R_HAT_LIMIT
 
@@ -132,6 +133,27 @@ def chains(posterior: Posterior) -> tuple[str, str]:
         "is part of σ.",
         "over",
     )
+
+
+def recalibration(posterior: Posterior) -> str:
+    """Whether σ stands as the model states it."""
+    if posterior.calibration is None:
+        return "It stands as the model states it, without recalibration."
+    found = Calibration.from_dict(posterior.calibration)
+    frames = f"{found.data.get('frames', 'an unknown number of')} frames of {found.data.get('name', 'unknown data')}"
+    methods = {what: _METHODS[part.method] for what, part in (("forces", found.forces), ("energies", found.energy))}
+    if len(set(methods.values())) == 1:
+        return f"Calibration on {frames}: {methods['forces']}."
+    return f"Calibration on {frames}: for forces {methods['forces']}, for energies {methods['energies']}."
+
+
+_METHODS = {
+    "none": "σ was left as it was, since no change proved better",
+    "scale": "σ was multiplied by one number",
+    "parts": "the epistemic and the aleatoric part of σ were multiplied by one number each",
+    "species": "σ was multiplied by one number for every species",
+    "monotone": "σ was mapped by a rising curve",
+}
 
 
 def warnings(posterior: Posterior) -> list[str]:
