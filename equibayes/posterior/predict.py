@@ -4,12 +4,12 @@ The predictive of the paper: the mean over the k samples, and a Gaussian with th
 
     σ² = mean over samples of σ_s²  +  spread of the means over samples      (aleatoric + epistemic)
 
+A calibration that the posterior holds is applied to all of it (see calibration.py).
 Every σ is a standard deviation in the unit of its quantity.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,10 @@ import torch
 from equibayes.bayes.model import ModelOutput
 from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.structures import Structure
+from equibayes.posterior.calibration import Calibration, Intervals, gaussian_half_widths
+from equibayes.posterior.dropout import prediction_masks
 from equibayes.posterior.file import Posterior
+from equibayes.posterior.sigma import Sigma
 
 # The spread over samples is their population deviation (ddof 0): the Gaussian fitted to the mixture of the k samples has exactly this
 # variance.  This is the only place where it is chosen.
@@ -36,6 +39,7 @@ class Prediction:
     stress, stress_std                                         [3, 3], None without a volume (the model predicts no noise for it)
     energy_known  False where the energy holds only up to a constant (see data/reference.py)
     members       with `members=True`: energies [k], forces [k, n, 3], stress [k, 3, 3] of each sample
+    intervals     what `interval` rests on if the posterior is calibrated
     """
 
     energy: float
@@ -50,6 +54,17 @@ class Prediction:
     stress_std: np.ndarray | None
     energy_known: bool = True
     members: dict[str, np.ndarray] | None = None
+    intervals: Intervals | None = None
+
+    def interval(self, level: float) -> tuple[float, np.ndarray]:
+        """Half widths of intervals around energy and forces ([n, 3]) that hold the truth with probability `level`.
+
+        With a calibration the coverage is guaranteed for frames like those it was made on (see conformal.py); without one σ is
+        taken at its word and errors for Gaussian.
+        """
+        if self.intervals is None:
+            return gaussian_half_widths(level, self.energy_std, self.forces_std)
+        return self.intervals.half_widths(level)
 
 
 def predict(
@@ -74,13 +89,17 @@ def predict_each(
 ) -> Iterator[tuple[Prediction, ...]]:
     """For every structure the predictions of the first k samples, for each k of `ks`: one pass for all of them."""
     largest = posterior.subset(max(ks))
+    calibration = None if posterior.calibration is None else Calibration.from_dict(posterior.calibration)
     samples = largest.samples.to(device)
     for batch in _batches(largest, structures):
         graph = concatenate([graph for _, graph in batch]).to(device, samples.dtype)
-        with torch.no_grad():
-            output = _Arrays.of(posterior.model(samples, graph))
         frames = [structure for structure, _ in batch]
-        yield from zip(*(_split(posterior, frames, output.first(k), members) for k in ks))
+        mask = None
+        if posterior.dropout:
+            mask = prediction_masks(posterior.dropout, samples, [len(s) for s in frames], posterior.network.channels[0])
+        with torch.no_grad():
+            output = _Arrays.of(posterior.model(samples, graph, feature_mask=mask))
+        yield from zip(*(_split(posterior, calibration, frames, output.first(k), members) for k in ks))
 
 
 def _batches(posterior: Posterior, structures: Iterable[Structure]) -> Iterator[list[tuple[Structure, Graph]]]:
@@ -99,18 +118,6 @@ def _batches(posterior: Posterior, structures: Iterable[Structure]) -> Iterator[
         edges += size
     if batch:
         yield batch
-
-
-@dataclass(frozen=True, eq=False)
-class Sigma:
-    """The two parts of a standard deviation, of one shape; their squares add up to that of the total."""
-
-    epistemic: np.ndarray
-    aleatoric: np.ndarray
-
-    @cached_property
-    def total(self) -> np.ndarray:
-        return np.hypot(self.epistemic, self.aleatoric)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,12 +140,20 @@ class _Arrays:
 
 
 def _split(
-    posterior: Posterior, structures: Sequence[Structure], output: _Arrays, members: bool
+    posterior: Posterior,
+    calibration: Calibration | None,
+    structures: Sequence[Structure],
+    output: _Arrays,
+    members: bool,
 ) -> Iterator[Prediction]:
     """From the k samples (first axis) of a batch to mean and deviations of each structure."""
     energy = output.energy + np.array([posterior.reference.total(s.numbers) for s in structures])
     sigma_energy = _sigma(energy, output.sigma_energy)
     sigma_forces = _sigma(output.forces, output.sigma_forces[:, :, None])
+    raw_energy, raw_forces, k = sigma_energy.total, sigma_forces.total, len(energy)
+    if calibration is not None:
+        sigma_energy = calibration.energy.apply(sigma_energy, k)
+        sigma_forces = calibration.forces.apply(sigma_forces, k, np.concatenate([s.numbers for s in structures]))
     forces, mean_energy = output.forces.mean(0), energy.mean(0)
     stress, stress_std = output.stress.mean(0), output.stress.std(0, ddof=DDOF)
     end = 0
@@ -162,6 +177,9 @@ def _split(
             stress_std=stress_std[b].copy() if volume else None,
             energy_known=posterior.reference.knows(structure.numbers),
             members=kept if members else None,
+            intervals=None
+            if calibration is None
+            else Intervals(float(raw_energy[b]), raw_forces[own].copy(), calibration, k),
         )
 
 

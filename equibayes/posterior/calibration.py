@@ -1,0 +1,202 @@
+"""What `equibayes calibrate` found and every prediction then applies: σ rescaled, and intervals of stated coverage.
+
+Both parts of σ are multiplied so that their squares still add up:
+
+    epistemic' = r · s · epistemic,   aleatoric' = r · aleatoric,   r = ratio(√(aleatoric² + s² · epistemic²))
+
+s belongs to the number k of samples.  The spread of k samples (ddof 0) holds only (k−1)/k of the variance that they are drawn from, and
+their mean is itself off by 1/k of it: if the truth is one more draw, its distance from the mean has (k+1)/(k−1) times the variance of
+the spread.
+
+| method   | ratio r                                      | s                    |
+|----------|----------------------------------------------|----------------------|
+| none     | 1                                            | 1                    |
+| scale    | one number                                   | √((k+1)/(k−1))       |
+| parts    | one number                                   | another number       |
+| species  | one number a species                         | √((k+1)/(k−1))       |
+| monotone | a function of σ, such that larger stays larger | √((k+1)/(k−1))     |
+"""
+
+from dataclasses import dataclass, field
+from math import inf, sqrt
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from equibayes.data.elements import atomic_number, symbol
+from equibayes.errors import InputError
+from equibayes.posterior.sigma import Sigma
+
+VERSION = 1
+METHODS = ("none", "scale", "parts", "species", "monotone")
+
+
+def spread_of(k: int) -> float:
+    """s above, from the number of samples; one sample has no spread to correct."""
+    return sqrt((k + 1) / (k - 1)) if k > 1 else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Rescaling:
+    """One method with its numbers, for one k.
+
+    factor   r, or r of species that were not seen
+    spread   s
+    species  r by atomic number
+    knots    ln σ rising [m] and ln r [m]: linear in between, constant outside
+    """
+
+    factor: float = 1.0
+    spread: float = 1.0
+    species: dict[int, float] = field(default_factory=dict)
+    knots: tuple[np.ndarray, np.ndarray] | None = None
+
+    def base(self, sigma: Sigma) -> np.ndarray:
+        """√(aleatoric² + s² epistemic²), which r multiplies."""
+        return np.hypot(sigma.aleatoric, self.spread * sigma.epistemic)
+
+    def apply(self, sigma: Sigma, numbers: np.ndarray | None = None) -> Sigma:
+        """σ of any shape; `numbers` are the atomic numbers along its first axis."""
+        ratio = self.ratio(self.base(sigma), numbers)
+        return Sigma(ratio * self.spread * sigma.epistemic, ratio * sigma.aleatoric)
+
+    def ratio(self, base: np.ndarray, numbers: np.ndarray | None) -> np.ndarray:
+        if self.knots is not None:
+            with np.errstate(divide="ignore"):  # σ = 0 lies before the first knot
+                return np.exp(np.interp(np.log(base), *self.knots))
+        if self.species and numbers is not None:
+            each = np.array([self.species.get(int(z), self.factor) for z in numbers])
+            return np.broadcast_to(each.reshape(-1, *[1] * (base.ndim - 1)), base.shape)
+        return np.full(base.shape, self.factor)
+
+    def to_dict(self) -> dict[str, Any]:
+        content: dict[str, Any] = {"factor": self.factor, "spread": self.spread}
+        if self.species:
+            content["species"] = {symbol(z): value for z, value in self.species.items()}
+        if self.knots is not None:
+            content["ln_sigma"], content["ln_ratio"] = (part.tolist() for part in self.knots)
+        return content
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Rescaling":
+        knots = None
+        if "ln_sigma" in content:
+            knots = (np.array(content["ln_sigma"], dtype=float), np.array(content["ln_ratio"], dtype=float))
+        species = {atomic_number(name): float(value) for name, value in content.get("species", {}).items()}
+        found = cls(float(content["factor"]), float(content["spread"]), species, knots)
+        if not all(0 < value < inf for value in (found.factor, found.spread, *species.values())):
+            raise ValueError("a factor that is not above 0")
+        return found
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """Energies, or forces.
+
+    method     one of METHODS
+    by_k       the rescaling for each number of samples
+    quantiles  by k: half width of the interval over the *uncalibrated* σ, by level; from `conformal`
+    choice     how the method was chosen, for people
+    """
+
+    method: str
+    by_k: dict[int, Rescaling]
+    quantiles: dict[int, dict[float, float]] = field(default_factory=dict)
+    choice: dict[str, Any] = field(default_factory=dict)
+
+    def apply(self, sigma: Sigma, k: int, numbers: np.ndarray | None = None) -> Sigma:
+        if self.method == "none":
+            return sigma
+        return self.by_k[_nearest(self.by_k, k)].apply(sigma, numbers)
+
+    def quantile(self, level: float, k: int) -> float:
+        """Half the width of the interval that holds `level`, over the uncalibrated σ; NaN if nothing was calibrated on."""
+        if not self.quantiles:
+            return float("nan")
+        stored = self.quantiles[_nearest(self.quantiles, k)]
+        for known, value in stored.items():
+            if abs(known - level) < 1e-9:
+                return value
+        there = ", ".join(f"{known:g}" for known in stored) or "none"
+        raise InputError(
+            f"no interval of coverage {level:g}; the calibration holds {there}: calibrate with more frames"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "by_k": {str(k): each.to_dict() for k, each in self.by_k.items()},
+            "quantiles": {str(k): {f"{p:g}": q for p, q in each.items()} for k, each in self.quantiles.items()},
+            "choice": self.choice,
+        }
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Calibrated":
+        if content["method"] not in METHODS or not content["by_k"]:
+            raise ValueError(f"method {content['method']} for {len(content['by_k'])} numbers of samples")
+        return cls(
+            method=content["method"],
+            by_k={int(k): Rescaling.from_dict(each) for k, each in content["by_k"].items()},
+            quantiles={
+                int(k): {float(p): float(q) for p, q in each.items()} for k, each in content["quantiles"].items()
+            },
+            choice=content["choice"],
+        )
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The content of a posterior's `calibration`; `data` says on which frames it rests."""
+
+    energy: Calibrated
+    forces: Calibrated
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        parts = {"energy": self.energy.to_dict(), "forces": self.forces.to_dict()}
+        return {"calibration_version": VERSION, **parts, "data": self.data}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Calibration":
+        """From a posterior file; one that makes no sense is refused rather than ignored."""
+        try:
+            if content["calibration_version"] != VERSION:
+                raise ValueError(f"version {content['calibration_version']}")
+            energy, forces = (Calibrated.from_dict(content[name]) for name in ("energy", "forces"))
+            return cls(energy, forces, content["data"])
+        except (KeyError, TypeError, ValueError, AttributeError, InputError) as cause:
+            raise InputError(
+                f"the calibration in this posterior file makes no sense ({cause!r}); calibrate again, or take it out with "
+                "equibayes calibrate --remove"
+            ) from cause
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """What intervals of stated coverage are made of: uncalibrated σ, and where its quantiles are stored."""
+
+    energy_std: float
+    forces_std: np.ndarray
+    calibration: Calibration
+    k: int
+
+    def half_widths(self, level: float) -> tuple[float, np.ndarray]:
+        energy, forces = (
+            self.calibration.energy.quantile(level, self.k),
+            self.calibration.forces.quantile(level, self.k),
+        )
+        return energy * self.energy_std, forces * self.forces_std
+
+
+def gaussian_half_widths(level: float, energy_std: float, forces_std: np.ndarray) -> tuple[float, np.ndarray]:
+    """The same where nothing was calibrated: σ taken at its word."""
+    if not 0 < level < 1:
+        raise InputError(f"coverage {level:g}: must lie between 0 and 1")
+    width = NormalDist().inv_cdf(0.5 + level / 2)
+    return width * energy_std, width * forces_std
+
+
+def _nearest(stored: dict[int, Any], k: int) -> int:
+    """The largest number of samples that is stored and not above k."""
+    return max((each for each in stored if each <= k), default=min(stored))

@@ -1,0 +1,79 @@
+"""Which calibration method, and how well it does: judged on configurations that took no part in its fit.
+
+The score is the Gaussian log-likelihood.  From the simplest method (`none`) on, another is taken only if it gains clearly over the best
+so far, the more clearly the more freedom it has: with few frames nothing is changed unless the frames say so.
+"""
+
+from collections.abc import Callable, Iterator
+from statistics import NormalDist
+
+import numpy as np
+
+from equibayes.posterior.calibration import METHODS, Rescaling
+from equibayes.posterior.rescale import FITS, Residuals
+
+FOLDS = 10
+# Components below which only one number is fitted: with 30 energies a more flexible method can be far off and still look good.
+ENOUGH_FOR_MORE = 200
+# Standard errors of its gain that a method must show; `scale` is careful by itself.
+EVIDENCE = {"scale": 1.0, "parts": 2.0, "species": 2.0, "monotone": 2.0}
+COVERAGES = (0.5, 0.68, 0.9, 0.95)
+
+Gains = dict[str, dict[str, float]]
+
+
+def choose(residuals: Residuals) -> tuple[str, Gains]:
+    """The method, and for each its gain in mean log-likelihood over `none` on frames left out, with a standard error."""
+    usable = [name for name in METHODS if name != "species" or len(np.unique(residuals.number)) > 1]
+    if len(residuals.error) < ENOUGH_FOR_MORE:
+        usable = ["none", "scale"]
+    score = {name: log_likelihood(residuals, name) for name in usable}
+    best = "none"
+    for name in usable[1:]:
+        gain, error = _mean_and_error(score[name] - score[best])
+        if gain > EVIDENCE[name] * error:
+            best = name
+    gains = {}
+    for name in usable:
+        gain, error = _mean_and_error(score[name] - score["none"])
+        gains[name] = {"log_likelihood": gain, "standard_error": error}
+    return best, gains
+
+
+def log_likelihood(residuals: Residuals, method: str) -> np.ndarray:
+    """Mean ln-density of the components of each configuration [F], each under the method fitted without it."""
+    return _of_each_frame(residuals, left_out(residuals, method, Residuals.log_density))
+
+
+def coverage(residuals: Residuals, method: str) -> dict[str, float]:
+    """Share of errors within the Gaussian interval of each level, by level in %; under the method fitted without them."""
+
+    def in_sigma(part: Residuals, fitted: Rescaling) -> np.ndarray:
+        return np.abs(part.error) / fitted.apply(part.sigma, part.number).total
+
+    distance = left_out(residuals, method, in_sigma)
+    width = {level: NormalDist().inv_cdf(0.5 + level / 2) for level in COVERAGES}
+    return {f"{100 * level:g}": float((distance <= width[level]).mean()) for level in COVERAGES}
+
+
+def left_out(residuals: Residuals, method: str, measure: Callable[[Residuals, Rescaling], np.ndarray]) -> np.ndarray:
+    """`measure` of every component [n], under the method fitted without the fold of its configuration."""
+    values = np.empty(len(residuals.error))
+    for inside in folds(residuals):
+        values[inside] = measure(residuals[inside], FITS[method](residuals[~inside]))
+    return values
+
+
+def folds(residuals: Residuals) -> Iterator[np.ndarray]:
+    """Components [n] bool of each fold.  Neighbouring configurations stay together, as frames of one trajectory should."""
+    for frames in np.array_split(residuals.frames, min(FOLDS, len(residuals.frames))):
+        yield np.isin(residuals.frame, frames)
+
+
+def _of_each_frame(residuals: Residuals, values: np.ndarray) -> np.ndarray:
+    index = np.searchsorted(residuals.frames, residuals.frame)
+    return np.bincount(index, values) / np.bincount(index)
+
+
+def _mean_and_error(values: np.ndarray) -> tuple[float, float]:
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
