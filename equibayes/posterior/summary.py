@@ -6,6 +6,7 @@ from typing import Any
 from equibayes import tensor_file
 from equibayes.config import build
 from equibayes.errors import InputError
+from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import FORMAT, VERSION, Posterior, load
 from equibayes.sampling.settings import SampleConfig
 from equibayes.sampling.verdict import R_HAT_LIMIT
@@ -55,10 +56,7 @@ class PosteriorSummary:
             *_convergence_lines(posterior),
             ("energy", _reference(posterior)),
             ("units", ", ".join(f"{name} {unit}" for name, unit in self.header["units"].items())),
-            (
-                "calibration",
-                "none: σ as the model states it" if posterior.calibration is None else "done; σ is recalibrated",
-            ),
+            ("calibration", _calibration(posterior)),
             *((("note" if number == 0 else ""), text) for number, text in enumerate(warnings)),
         ]
 
@@ -177,6 +175,20 @@ def _reference(posterior: Posterior) -> str:
     shifts = ", ".join(f"{name} {energy:.4f}" for name, energy in reference["shifts"].items())
     offsets = f"; offsets of {len(reference['offsets'])} formulas" if reference["offsets"] else ""
     return f"reference {reference['kind']}: {shifts} eV{offsets}"
+
+
+def _calibration(posterior: Posterior) -> str:
+    if posterior.calibration is None:
+        return "none: σ as the model states it"
+    try:
+        found = Calibration.from_dict(posterior.calibration)
+    except InputError as cause:  # the rest of the file can still be explained
+        return str(cause)
+    parts = (
+        f"{word} {part.method}" + ("" if part.method == "none" else f" (σ × {part.choice['factor']:.2f})")
+        for word, part in (("forces", found.forces), ("energies", found.energy))
+    )
+    return f"{', '.join(parts)}; on {found.data['name']}, {found.data['frames']} frames"
 
 
 def _mev(value: float | None) -> str:

@@ -87,8 +87,11 @@ def test_verdicts_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "2.50 (1 is agreement; here the chains stay apart)" in out
 
 
-def test_calibrated(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "σ is recalibrated" in explained(changed(file, calibration={"factor": 1.2}), capsys)
+def test_a_senseless_calibration(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that makes sense is shown in test_calibrate.py."""
+    text = explained(changed(file, calibration={"factor": 1.2}), capsys)
+    assert "the calibration in this posterior file makes no sense" in text
+    assert "network      NequIP" in text, "the rest is explained"
 
 
 def test_one_that_knows_little_of_itself(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
