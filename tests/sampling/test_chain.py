@@ -170,8 +170,8 @@ def test_prior_centred_on_a_posterior(data: Dataset, tmp_path: object) -> None:
     assert isinstance(prior, CentredNormal)
     assert torch.equal(prior.center, first.samples[-1])
     groups = prepared.model.layout.groups
-    assert torch.equal(prior.width[groups["force_head"]], torch.ones(705))
-    assert torch.equal(prior.width[groups["layer0"]], torch.full((192,), 1e-4))
+    assert torch.equal(prior.width[groups["force_head"]], torch.ones(705, dtype=torch.float32))
+    assert torch.equal(prior.width[groups["layer0"]], torch.full((192,), 1e-4, dtype=torch.float32))
     gradient = prior.gradient(first.samples[-1:] + 1e-4)
     torch.testing.assert_close(gradient[:, groups["layer0"]], torch.full((1, 192), 1e4), rtol=1e-2, atol=0)
     torch.testing.assert_close(gradient[:, groups["force_head"]], torch.full((1, 705), 1e-4), rtol=1e-2, atol=0)

@@ -163,7 +163,7 @@ def test_noise_may_be_given_or_drawn():
     from equibayes.sampling.noise import standard_normal
 
     key = NoiseKey(1, [0, 3])
-    state = noisy_run(sghmc.init(torch.linspace(-1, 1, 8).reshape(2, 4), key), key, 5)
+    state = noisy_run(sghmc.init(torch.linspace(-1, 1, 8, dtype=torch.float32).reshape(2, 4), key), key, 5)
     gradient = rosenbrock_gradient(state.position)
     options = {"learning_rate": 1e-3, "data_size": 20, "config": sghmc.SGHMCConfig()}
     given = sghmc.step(state, gradient, standard_normal(key, 5, 4), **options)
