@@ -3,7 +3,6 @@
 import argparse
 import json
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,10 @@ _EPILOG = """\
 examples:
   equibayes evaluate ethanol.posterior bundled:ethanol@test
   equibayes evaluate out.posterior near.xyz far.xyz --k 1,2,4,8 --json metrics.json --report report.html
+  equibayes evaluate out.posterior test.xyz --report report.html --figures figures/
+
+The report compares later data sets with the first: name data like the training set first, then what lies further away.
+Open it in any browser; it can be mailed, archived and printed as it is.  Files that exist are replaced.
 
 Labels that are missing leave their metrics out; the reason is given.  Numbers are for the mean and the total σ of the first k samples.
 """
@@ -41,7 +44,12 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("--k", metavar="1,2,4,8", help="numbers of samples to evaluate with (default: all)")
     parser.add_argument("--json", metavar="METRICS.json", help="write every metric, in eV and Å and in kcal/mol")
-    parser.add_argument("--report", metavar="REPORT.html", help="write a page with tables and figures")
+    parser.add_argument(
+        "--report",
+        metavar="REPORT.html",
+        help="write one page with words, tables, figures and the most and least certain structures; it needs no network",
+    )
+    parser.add_argument("--figures", metavar="DIR", help="write every figure of that page as SVG and PDF, for papers")
     parser.add_argument(
         "--threshold",
         type=float,
@@ -59,6 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"--threshold {arguments.threshold:g}: must be above 0, in eV/Å")
     for option, ending in (("json", ".json"), ("report", ".html")):
         _check_output(option, getattr(arguments, option), ending)
+    if arguments.figures and Path(arguments.figures).exists() and not Path(arguments.figures).is_dir():
+        raise InputError(f"--figures {arguments.figures}: is a file; name a folder")
     device = chosen_device(arguments)
     posterior = load(arguments.posterior)
     ks = _numbers(arguments.k, posterior)
@@ -80,18 +90,23 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_text(arguments.json, json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         print(f"every metric written to {arguments.json}")
-    if arguments.report:
-        _write_report(arguments.report, posterior, results, metrics)
-        print(f"report written to {arguments.report}")
+    _show(arguments.report, arguments.figures, posterior, results, metrics)
     return 0
 
 
-def _write_report(path: str, posterior: Posterior, results: list[Evaluated], metrics: dict[str, Any]) -> None:
-    try:
-        write_report = import_module("equibayes.evaluation.report").write_report
-    except (ImportError, AttributeError) as cause:
-        raise InputError(f"--report: a package for the figures is missing ({cause}); pip install matplotlib") from cause
-    write_report(path, posterior, results, metrics)
+def _show(
+    report: str | None, figures: str | None, posterior: Posterior, results: list[Evaluated], metrics: dict[str, Any]
+) -> None:
+    """The page, the figures, or both."""
+    from equibayes.evaluation.report import write_figures, write_report
+
+    if report:
+        write_report(report, posterior, results, metrics, figures)
+        print(f"report written to {report}")
+    elif figures:
+        write_figures(figures, posterior, results, metrics)
+    if figures:
+        print(f"figures written to {figures} as SVG and PDF")
 
 
 def _numbers(text: str | None, posterior: Posterior) -> list[int]:

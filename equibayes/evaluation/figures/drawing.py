@@ -2,7 +2,7 @@
 
 import io
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ class Drawing:
     name: str
     alt: str
     figure: Any
+    _rendered: dict[str, bytes] = field(default_factory=dict, repr=False)
 
     def save(self, folder: str | Path) -> list[Path]:
         """`name.svg` and `name.pdf`, in light colours; equal figures give equal bytes."""
@@ -33,6 +34,11 @@ class Drawing:
         return _for_page(self._render("svg").decode("utf-8"), self.name)
 
     def _render(self, ending: str) -> bytes:
+        if ending not in self._rendered:  # a figure is often wanted twice: on the page and as a file
+            self._rendered[ending] = self._draw(ending)
+        return self._rendered[ending]
+
+    def _draw(self, ending: str) -> bytes:
         buffer = io.BytesIO()
         # no date and no program: only what is drawn decides the bytes
         absent = ("Date", "Creator", "Format", "Type") if ending == "svg" else ("CreationDate", "Creator", "Producer")

@@ -35,14 +35,33 @@ def write_report(
     metrics      of `evaluation.tables.measure_all`; computed where they are missing
     figures_dir  folder that also gets every figure as SVG and PDF
     """
+    content = _content(path, posterior, results, metrics)
+    write_text(path, _page(content))
+    if figures_dir is not None:
+        _save_figures(content, figures_dir)
+    return Path(path)
+
+
+def write_figures(
+    folder: str | Path, posterior: Posterior, results: Sequence[Evaluated], metrics: dict[str, Any] | None = None
+) -> list[Path]:
+    """Only the figures of the report, each as SVG and PDF; arguments as in `write_report`."""
+    content = _content(folder, posterior, results, metrics)
+    _page(content)  # its sections know which figures there are
+    return _save_figures(content, folder)
+
+
+def _content(
+    path: str | Path, posterior: Posterior, results: Sequence[Evaluated], metrics: dict[str, Any] | None
+) -> Content:
     if not results:
         raise InputError(f"{path}: there is nothing to report; evaluate at least one data set")
     numbers = collect(results, metrics)
-    content = Content(posterior, numbers, largest_k(numbers))
-    write_text(path, _page(content))
-    for drawing in content.drawings if figures_dir is not None else []:
-        drawing.save(str(figures_dir))
-    return Path(path)
+    return Content(posterior, numbers, largest_k(numbers))
+
+
+def _save_figures(content: Content, folder: str | Path) -> list[Path]:
+    return [path for drawing in content.drawings for path in drawing.save(folder)]
 
 
 def _page(content: Content) -> str:

@@ -32,7 +32,8 @@ _AGREEMENT = {"right": "chains agree", "over": "chains differ", "unknown": "agre
 def _card(numbers: Numbers) -> Html:
     word, kind = words.verdict(numbers)
     error = numbers.get("force_mae")
-    size = f"{len(numbers.result.structures)} structures, {len(numbers.result.number)} atoms, k = {numbers.k} samples"
+    sizes = (len(numbers.result.structures), "structure"), (len(numbers.result.number), "atom"), (numbers.k, "sample")
+    size = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in sizes)
     big: list[Any] = [tag("span", mev(error), class_="value"), tag("span", "mean force error", class_="unit")]
     if error is not None:
         big[1] = tag("span", f"mean force error, {kcal(error)}", class_="unit")

@@ -43,7 +43,7 @@
       this.set = set;
       this.choice.replaceChildren(...set[this.side].map((s, i) => {
         const largest = Math.max(...s.sigma.map((v) => v ?? 0));
-        return new Option(`${i + 1}: frame ${s.frame}, ${s.formula}, σ up to ${largest.toFixed(0)}${UNIT}`, i);
+        return new Option(`${i + 1}: σ up to ${largest.toFixed(0)}${UNIT}, frame ${s.frame}, ${s.formula}`, i);
       }));
       this.open(0);
     }
