@@ -68,6 +68,7 @@ def test_bins_show_a_shape() -> None:
     assert width == pytest.approx(0.01 * 2 ** round(np.log2(width / 0.01))), "the paper's width, doubled"
     assert 0.01 <= width < 0.5
     assert bin_width(np.zeros(0)) == 0.01
+    assert 1e-4 < bin_width(1e-3 * errors) < 5e-4, "finer where errors are smaller than the paper's bins"
     drawn = figures.density_of_errors(made_up(size=5.0))
     assert drawn is not None
     edges = drawn.figure.axes[0].patches[0].get_data().edges

@@ -181,8 +181,17 @@ def test_without_outliers(tmp_path: Path) -> None:
     assert "No force component errs by more than 1 kcal/(mol Å)" in words
     assert "ROC AUC has no value" in words
     assert "ROC curves: no data set has both outliers and good components" in words
-    assert "No value for force auc" in words
+    assert "No value for force AUC" in words
     assert "nan" not in words.lower().replace("nanoparticle", "")
+
+
+@pytest.mark.usefixtures("quick")
+def test_tiny_errors_keep_their_digits(tmp_path: Path) -> None:
+    result = made_up(size=1e-4)
+    page, _ = report(tmp_path, [result])
+    mae = 1e3 * float(np.abs(result.force_error).mean())
+    assert mae < 0.2
+    assert f"near 4 40 {mae:.2f} " in page.words.replace("\u00a0", " ")
 
 
 @pytest.mark.usefixtures("quick")
@@ -206,6 +215,9 @@ def test_missing_labels(missing: str, tmp_path: Path) -> None:
         assert "Without force labels nobody can say whether σ is right" in words
         assert "Density of errors: no force labels" in words
         assert "Energies are off by" in words
+        assert re.search(r"[\d.]+ meV mean energy error of a structure", words.replace("\u00a0", " "))
+        sigma = 1e3 * float(np.sqrt((result.force_sigma**2).mean()))
+        assert f"The model states an uncertainty σ of {sigma:.1f} meV/Å" in words.replace("\u00a0", " ")
     else:
         assert "Energies cannot be compared: energies of these molecules are known only up to a constant" in words
         assert "A predicted force component is off by" in words

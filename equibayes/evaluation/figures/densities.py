@@ -16,9 +16,14 @@ MOST_BINS = 60
 
 
 def bin_width(values: np.ndarray) -> float:
-    """The paper's 0.01, doubled until bins near the middle hold about 250 values and show a shape; all in kcal/(mol Å)."""
+    """The paper's 0.01, doubled until bins near the middle hold about 250 values, or halved until there is a shape to see.
+
+    All in kcal/(mol Å).
+    """
     width = BIN_WIDTH * KCAL
     spread = float(np.quantile(np.abs(values), 0.68)) if len(values) else 0.0
+    while 0 < spread < 3 * width:
+        width /= 2
     while spread > 0 and len(values) * 0.5 * width / spread < 250 and width < spread / 3:
         width *= 2
     return width

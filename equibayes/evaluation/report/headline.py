@@ -1,7 +1,5 @@
 """The top of the page: what matters, in words, with data sets side by side."""
 
-from typing import Any
-
 from equibayes.evaluation.report import words
 from equibayes.evaluation.report.markup import Html, tag
 from equibayes.evaluation.report.numbers import Numbers, kcal, mev, percent
@@ -31,24 +29,30 @@ _AGREEMENT = {"right": "chains agree", "over": "chains differ", "unknown": "agre
 
 def _card(numbers: Numbers) -> Html:
     word, kind = words.verdict(numbers)
-    error = numbers.get("force_mae")
     sizes = (len(numbers.result.structures), "structure"), (len(numbers.result.number), "atom"), (numbers.k, "sample")
     size = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in sizes)
-    big: list[Any] = [tag("span", mev(error), class_="value"), tag("span", "mean force error", class_="unit")]
-    if error is not None:
-        big[1] = tag("span", f"mean force error, {kcal(error)}", class_="unit")
     sentences = (words.accuracy, words.meaning, words.calibration, words.outliers, words.energy)
     return tag(
         "article",
         tag("h3", numbers.name),
         tag("p", size, class_="size"),
-        tag("p", *big, class_="big"),
+        _big(numbers),
         tag("p", _badge(word, kind)),
         _gauge("within ±1σ", numbers.get("force_coverage_68"), 0.68),
         _gauge("within ±1.96σ", numbers.get("force_coverage_95"), 0.95),
         *(tag("p", say(numbers)) for say in sentences),
         class_="card",
     )
+
+
+def _big(numbers: Numbers) -> Html:
+    """The force error; where there are no force labels, the energy error."""
+    force, energy = numbers.get("force_mae"), numbers.get("energy_mae")
+    if force is None and energy is not None:
+        value, what = mev(energy, "meV"), f"mean energy error of a structure, {kcal(energy, 'kcal/mol')}"
+    else:
+        value, what = mev(force), "mean force error" + (f", {kcal(force)}" if force is not None else "")
+    return tag("p", tag("span", value, class_="value"), " ", tag("span", what, class_="unit"), class_="big")
 
 
 def _gauge(name: str, share: float | None, right: float) -> Html:

@@ -22,6 +22,7 @@ class Numbers:
     too_small_68, too_small_95: factor by which σ would have to grow for 68.3 or 95 % of the errors to lie inside
     found: share of the outliers among the tenth of components with the largest σ
     typical_force: RMS of the labels, eV/Å
+    stated_sigma: RMS of all finite σ of force components, eV/Å
     missing: force components without label or finite prediction
     """
 
@@ -35,6 +36,7 @@ class Numbers:
     too_small_95: float | None
     found: float | None
     typical_force: float | None
+    stated_sigma: float | None
 
     @property
     def name(self) -> str:
@@ -88,8 +90,13 @@ def _numbers(result: Evaluated, values: Values, threshold: float) -> Numbers:
         too_small_68=width_at(parts.error, parts.sigma) if any_labels else None,
         too_small_95=width_at(parts.error, parts.sigma, 0.95) if any_labels else None,
         found=found_outliers(outlier, parts.sigma),
-        typical_force=float(np.sqrt(np.mean(np.square(labels)))) if len(labels) else None,
+        typical_force=_rms(labels),
+        stated_sigma=_rms(result.force_sigma[np.isfinite(result.force_sigma)]),
     )
+
+
+def _rms(values: np.ndarray) -> float | None:
+    return float(np.sqrt(np.mean(np.square(values)))) if values.size else None
 
 
 def mev(value: float | None, unit: str = "meV/Å") -> str:

@@ -1,6 +1,7 @@
 """The tables of the report; a metric without a value is a dash."""
 
 from collections.abc import Callable, Sequence
+from math import floor, log10
 from typing import Any
 
 from equibayes.evaluation.figures.sets import species_rows
@@ -91,7 +92,7 @@ def species(sets: Sequence[Numbers]) -> Html | None:
             each.name,
             name,
             str(atoms),
-            *(f"{value * MEV:.1f}" for value in values),
+            *(_column([value * MEV], ".1f")[0] for value in values),
             f"{values[0] / values[1]:.2f}" if values[1] else "–",
         ]
         for each in sets
@@ -131,8 +132,18 @@ def _table(caption: str, numbers: Sequence[Numbers], columns: list[Column]) -> H
     # all k of a set together, in the order in which the sets came
     order = list(dict.fromkeys(n.name for n in numbers))
     ranked = sorted(numbers, key=lambda n: (order.index(n.name), n.k))
-    rows = [[n.name, str(n.k), *(_cell(find(n), form) for _, find, form in columns)] for n in ranked]
+    cells = [_column([find(n) for n in ranked], form) for _, find, form in columns]
+    rows = [[n.name, str(n.k), *row] for n, row in zip(ranked, zip(*cells))]
     return table(caption, ["data", "k", *(heading for heading, _, _ in columns)], rows)
+
+
+def _column(values: Sequence[float | None], form: str) -> list[str]:
+    """All with the same number of places; more than asked for where even the largest would lose its digits."""
+    largest = max((abs(v) for v in values if v), default=0.0)
+    places = int(form[1])
+    if places and largest:
+        places = min(max(places, 1 - floor(log10(largest))), 7)
+    return [_cell(value, f".{places}f") for value in values]
 
 
 def _cell(value: float | None, form: str) -> str:

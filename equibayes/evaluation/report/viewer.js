@@ -51,7 +51,8 @@
     open(index) {
       this.structure = this.set[this.side][index];
       const far = this.structure.positions.map((p, i) => Math.hypot(...p) + this.structure.radii[i]);
-      this.reach = Math.max(1.5, ...far);
+      const atoms = Math.max(1.5, ...far), corners = this.structure.cell ? this.corners().map((c) => Math.hypot(...c)) : [0];
+      this.reach = Math.max(atoms, Math.min(1.6 * atoms, 0.85 * Math.max(...corners)));  // a box of vacuum may stick out
       this.reset();
     }
 
@@ -166,6 +167,11 @@
       [pen.textAlign, pen.textBaseline] = ["center", "middle"];
       pen.fillStyle = 0.3 * base[0] + 0.59 * base[1] + 0.11 * base[2] > 120 ? "#10151a" : "#ffffff";
       pen.fillText(symbol, b.x, b.y);
+    }
+
+    corners() {
+      const [o, a, b, c] = this.structure.cell, sum = (...parts) => o.map((v, i) => parts.reduce((s, p) => s + p[i], v));
+      return [sum(), sum(a), sum(b), sum(c), sum(a, b), sum(a, c), sum(b, c), sum(a, b, c)];
     }
 
     box(pen, place, [origin, ...edges]) {

@@ -29,7 +29,11 @@ def accuracy(numbers: Numbers) -> str:
     error, typical = numbers.get("force_mae"), numbers.typical_force
     if error is None:
         return f"The force error is not known{_because(numbers, 'force_mae')}."
-    share = f", {percent(error / typical, 1)} of a typical force component ({mev(typical)} RMS)" if typical else ""
+    share = (
+        f", {digits(100 * error / typical, 2)}\u00a0% of a typical force component ({mev(typical)} RMS)"
+        if typical
+        else ""
+    )
     return f"A predicted force component is off by {mev(error)} on average ({kcal(error)}){share}."
 
 
@@ -46,15 +50,15 @@ def energy(numbers: Numbers) -> str:
 def meaning(numbers: Numbers) -> str:
     """What σ is, with its size."""
     sigma, error, share = (numbers.get(f"force_{key}") for key in ("sharpness", "rmse", "epistemic_share"))
+    sigma = numbers.stated_sigma if sigma is None else sigma  # σ is there without labels as well
     if sigma is None:
-        return (
-            f"σ is the standard deviation the model states for a force component{_because(numbers, 'force_sharpness')}."
-        )
+        return "The model states no finite σ for these forces."
     beside = f" where the error is {mev(error)}" if error is not None else ""
     parts = ""
     if share is not None:
         parts = f" {percent(share)} of σ² is disagreement between posterior samples (epistemic), the rest noise they expect."
-    return f"The model states an uncertainty σ of {mev(sigma)}{beside} (both root mean square).{parts}"
+    both = "both root mean square" if beside else "root mean square"
+    return f"The model states an uncertainty σ of {mev(sigma)}{beside} ({both}).{parts}"
 
 
 def calibration(numbers: Numbers) -> str:
@@ -172,11 +176,17 @@ def missing(numbers: Numbers) -> list[str]:
         )
     why: dict[str, list[str]] = {}
     for key, reason in (numbers.values.get("reasons") or {}).items():
-        why.setdefault(str(reason), []).append(key.replace("_", " "))
+        why.setdefault(str(reason), []).append(_spoken(key))
     for reason, keys in why.items():
         shown = ", ".join(keys) if len(keys) < 5 else f"{', '.join(keys[:3])} and {len(keys) - 3} more"
         said.append(f"No value for {shown}: {reason}.")
     return said
+
+
+def _spoken(key: str) -> str:
+    """`force_mae` as people write it: force MAE."""
+    short = {"mae", "rmse", "mll", "auc", "ece", "nece", "ence", "crps"}
+    return " ".join(word.upper() if word in short else word for word in key.split("_"))
 
 
 def _because(numbers: Numbers, key: str) -> str:
