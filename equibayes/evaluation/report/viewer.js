@@ -52,7 +52,7 @@
       this.structure = this.set[this.side][index];
       const far = this.structure.positions.map((p, i) => Math.hypot(...p) + this.structure.radii[i]);
       const atoms = Math.max(1.5, ...far), corners = this.structure.cell ? this.corners().map((c) => Math.hypot(...c)) : [0];
-      this.reach = Math.max(atoms, Math.min(1.6 * atoms, 0.85 * Math.max(...corners)));  // a box of vacuum may stick out
+      this.reach = Math.max(atoms, Math.min(1.6 * atoms, Math.max(...corners)));  // a box of vacuum may stick out
       this.reset();
     }
 
