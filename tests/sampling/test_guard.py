@@ -37,11 +37,14 @@ def undisturbed(data: Dataset) -> RunState:
 
 
 def disturbed(
-    data: Dataset, spoil: Callable[[int, torch.Tensor], None], **guard: Any
+    data: Dataset,
+    spoil: Callable[[int, torch.Tensor], None],
+    changes: dict[str, Any] = EARLY_FREEZE,
+    **guard: Any,
 ) -> tuple[ChainRunner, Callable[[], RunState], Listener]:
     """A run whose gradient [K, P] is spoiled in place by `spoil(step, gradient)`."""
     listener = Listener()
-    runner = runner_of(data, small_config(EARLY_FREEZE, {"guard": guard}), display=listener)
+    runner = runner_of(data, small_config(changes, {"guard": guard}), display=listener)
     evaluate, calls = runner.evaluate, [0]
 
     def spoiled(position: torch.Tensor, indices: torch.Tensor, mask: torch.Tensor | None = None) -> Evaluation:
@@ -73,6 +76,33 @@ def test_a_nan_is_caught_at_the_next_look_and_retried(data: Dataset, undisturbed
         assert torch.equal(ours[0], theirs[0])
         assert ours[1].isfinite().all()
         assert not torch.equal(ours[1], theirs[1])
+
+
+def test_while_the_mass_adapts_a_second_divergence_begins_the_chain_anew(data: Dataset) -> None:
+    """Chain 1 meets a NaN in steps 14 and 24; rolling back did not help, so from step 30 on it starts from its first weights."""
+    seen: dict[int, torch.Tensor] = {}
+
+    def twice(step: int, gradient: torch.Tensor) -> None:
+        if step in (14, 24):
+            gradient[1, 7] = torch.nan
+
+    runner, run, _ = disturbed(data, twice, {"burn_in": {"freeze_mass": 0.9}})
+    spoiled = runner.evaluate
+
+    def watched(position: torch.Tensor, indices: torch.Tensor, mask: torch.Tensor | None = None) -> Evaluation:
+        seen[len(seen)] = position.clone()
+        return spoiled(position, indices, mask)
+
+    runner.evaluate = watched  # type: ignore[assignment]
+    state = run()
+    assert [message.split(": ")[1].split(",")[0] for message in state.events] == [
+        "rolled back to step 10",
+        "rolled back to step 0",
+    ]
+    assert torch.equal(seen[20][1], seen[10][1])
+    assert torch.equal(seen[30][1], seen[0][1])
+    assert not torch.equal(seen[30][0], seen[0][0]), "the other chain goes on"
+    assert state.samples[-1].isfinite().all()
 
 
 def test_a_diverging_chain_is_caught_before_it_is_nan(data: Dataset, undisturbed: RunState) -> None:
