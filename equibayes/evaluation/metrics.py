@@ -99,7 +99,9 @@ def interval_coverage(error: np.ndarray, sigma: np.ndarray, level: float) -> flo
 
 def error_of_most_uncertain(error: np.ndarray, sigma: np.ndarray, share: float = 0.1) -> float:
     """Mean |error| of the given share of components with the largest σ, over the mean |error| of all.  NaN σ are the largest."""
-    error, sigma = np.abs(error).ravel(), np.asarray(sigma).ravel()
+    error, sigma = np.abs(_errors(error)), np.asarray(sigma).ravel()
+    if not error.any():
+        raise Undefined("no error at all")
     count = max(1, round(share * error.size))
     most = np.argsort(-np.where(np.isnan(sigma), np.inf, sigma), kind="stable")[:count]
     return float(error[most].mean() / error.mean())

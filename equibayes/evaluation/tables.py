@@ -94,6 +94,7 @@ def component_metrics(kind: str, error: np.ndarray, sigma: np.ndarray, threshold
         f"{kind}_crps": lambda: metrics.crps(error, sigma),
         f"{kind}_spearman": lambda: metrics.spearman(error, sigma),
         f"{kind}_sharpness": lambda: metrics.sharpness(sigma),
+        f"{kind}_most_uncertain_tenth": lambda: metrics.error_of_most_uncertain(error, sigma),
         **{
             f"{kind}_coverage_{level}": partial(metrics.interval_coverage, error, sigma, level / 100)
             for level in LEVELS
