@@ -3,6 +3,7 @@
     posterior = equibayes.sample(equibayes.read("train.xyz"), output="my.posterior")
     posterior = equibayes.load("my.posterior")
     prediction = posterior.predict(atoms)          # forces, forces_std, forces_epistemic, forces_aleatoric, energy, …
+    atoms.calc = equibayes.Calculator("my.posterior")   # for ASE
 
 Names are imported when they are first used, so that `import equibayes` costs nothing.
 """
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from equibayes.posterior.file import load
     from equibayes.posterior.predict import Prediction, predict
     from equibayes.posterior.sample import sample
+    from equibayes.simulate.calculator import Calculator
 
 _LAZY = {
     "read": "equibayes.data.read",
@@ -24,8 +26,9 @@ _LAZY = {
     "sample": "equibayes.posterior.sample",
     "predict": "equibayes.posterior.predict",
     "Prediction": "equibayes.posterior.predict",
+    "Calculator": "equibayes.simulate.calculator",
 }
-__all__ = ["InputError", "InputWarning", "Prediction", "__version__", "load", "predict", "read", "sample"]
+__all__ = ["Calculator", "InputError", "InputWarning", "Prediction", "__version__", "load", "predict", "read", "sample"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, head_parameters, log_
 from equibayes.data.graph import Graph
 from equibayes.network.config import NetworkConfig
 from equibayes.network.nequip import NequIP
-from equibayes.network.weights import Layout
+from equibayes.network.weights import Layout, Weights
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,18 @@ class StochasticModel:
         """
         with torch.set_grad_enabled(differentiable):
             weights = self.layout.forward_weights(flat)
+            return self.forward(weights, graph, differentiable=differentiable, feature_mask=feature_mask)
+
+    def forward(
+        self,
+        weights: Weights,
+        graph: Graph,
+        *,
+        differentiable: bool = False,
+        feature_mask: torch.Tensor | None = None,
+    ) -> ModelOutput:
+        """The same for weights already scaled for the forward pass, which callers who ask again and again prepare once."""
+        with torch.set_grad_enabled(differentiable):
             base = self.network(weights, graph, differentiable=differentiable, feature_mask=feature_mask)
             volume = graph.volume[..., None, None]
             return ModelOutput(

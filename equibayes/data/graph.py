@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from equibayes.data.elements import symbol
-from equibayes.data.neighbors import neighbor_list
+from equibayes.data.neighbors import NeighborList, neighbor_list
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 
@@ -63,14 +63,24 @@ class Graph:
 
 def graph_of(structure: Structure, *, r_max: float, species_of: dict[int, int]) -> Graph:
     """Graph of one structure, float64 on the CPU; `species_of` maps atomic numbers to the model's type indices."""
-    numbers, cell, pbc, count = structure.numbers, structure.cell, structure.pbc, len(structure)
-    unknown = sorted(set(numbers.tolist()) - species_of.keys())
+    check_species(structure, species_of)
+    edges = neighbor_list(structure.positions, structure.cell, structure.pbc, r_max)
+    return graph_of_edges(structure, edges, species_of=species_of)
+
+
+def check_species(structure: Structure, species_of: dict[int, int]) -> None:
+    """An `InputError` for atoms that the model does not know."""
+    unknown = sorted(set(structure.numbers.tolist()) - species_of.keys())
     if unknown:
         raise InputError(
             f"{structure.source or 'structure'}: species {', '.join(map(symbol, unknown))} unknown to this model, which "
             f"knows {', '.join(map(symbol, sorted(species_of)))}; remove such structures or sample on data that contain them"
         )
-    edges = neighbor_list(structure.positions, cell, pbc, r_max)
+
+
+def graph_of_edges(structure: Structure, edges: NeighborList, *, species_of: dict[int, int]) -> Graph:
+    """The same where the neighbours are known already."""
+    numbers, count = structure.numbers, len(structure)
     degree = np.bincount(edges.receiver, minlength=count)
     slots = max(int(degree.max(initial=0)), 1)
     # edges are sorted by receiver: the slot of an edge is its rank among the edges of its receiver
@@ -85,7 +95,7 @@ def graph_of(structure: Structure, *, r_max: float, species_of: dict[int, int]) 
     reverse[slot_of_edge] = slot_of_edge[edges.reverse]
     vector[slot_of_edge] = edges.vector
 
-    volume = abs(np.linalg.det(cell)) if np.all(pbc) else np.nan
+    volume = structure.volume if np.all(structure.pbc) else np.nan
     return Graph(
         species=torch.tensor([[species_of[int(z)] for z in numbers]], dtype=torch.int64).reshape(1, count),
         sender=torch.from_numpy(sender).reshape(1, count, slots),

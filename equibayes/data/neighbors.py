@@ -16,12 +16,14 @@ class NeighborList(NamedTuple):
     sender   [E] int64   its neighbour
     vector   [E, 3]      r_sender - r_receiver (+ lattice translation), Å
     reverse  [E] int64   position of the opposite edge (same pair of atoms, opposite vector)
+    shift    [E, 3] int64  the lattice translation, in lattice vectors
     """
 
     receiver: np.ndarray
     sender: np.ndarray
     vector: np.ndarray
     reverse: np.ndarray
+    shift: np.ndarray
 
 
 def neighbor_list(positions: np.ndarray, cell: np.ndarray, pbc: np.ndarray, r_max: float) -> NeighborList:
@@ -31,7 +33,7 @@ def neighbor_list(positions: np.ndarray, cell: np.ndarray, pbc: np.ndarray, r_ma
     positions = np.ascontiguousarray(positions, dtype=np.float64)
     if len(positions) == 0:
         empty = np.zeros(0, dtype=np.int64)
-        return NeighborList(empty, empty, np.zeros((0, 3)), empty)
+        return NeighborList(empty, empty, np.zeros((0, 3)), empty, np.zeros((0, 3), dtype=np.int64))
     finder = Vesin(cutoff=float(r_max), full_list=True, sorted=True, n_threads=1)
     receiver, sender, shift, vector = finder.compute(
         points=positions,
@@ -39,9 +41,8 @@ def neighbor_list(positions: np.ndarray, cell: np.ndarray, pbc: np.ndarray, r_ma
         periodic=[bool(axis) for axis in pbc],
         quantities="ijSD",
     )
-    receiver, sender = receiver.astype(np.int64), sender.astype(np.int64)
-    reverse = _opposite_edges(receiver, sender, shift.astype(np.int64))
-    return NeighborList(receiver, sender, vector, reverse)
+    receiver, sender, shift = (part.astype(np.int64) for part in (receiver, sender, shift))
+    return NeighborList(receiver, sender, vector, _opposite_edges(receiver, sender, shift), shift)
 
 
 def _opposite_edges(receiver: np.ndarray, sender: np.ndarray, shift: np.ndarray) -> np.ndarray:

@@ -1,0 +1,1 @@
+"""Simulations that watch their own uncertainty: the ASE calculator, molecular dynamics, observables."""

@@ -1,0 +1,80 @@
+"""A neighbour list that is reused while atoms move little (Verlet's list).
+
+Pairs are searched up to r_max + skin.  As long as no atom has moved further than skin/2 since then, every pair within r_max is among
+them: two atoms have come nearer to each other by at most the skin.  Each time those within r_max are picked out and brought into one
+fixed order, so that the graph depends on the structure alone and not on where the list was made: a simulation that is continued
+from a file goes on bit for bit.
+"""
+
+import numpy as np
+
+from equibayes.data.graph import Graph, check_species, graph_of_edges
+from equibayes.data.neighbors import NeighborList, neighbor_list
+from equibayes.data.structures import Structure
+from equibayes.errors import InputError
+
+
+class SkinList:
+    """Graphs of one structure that moves.  r_max and skin in Å; `searches` counts how often the list was made."""
+
+    def __init__(self, r_max: float, species_of: dict[int, int], skin: float) -> None:
+        if not 0 <= skin < float("inf"):
+            raise InputError(f"skin={skin:g}: must be 0 or more, in Å")
+        self.r_max, self.species_of, self.skin = r_max, species_of, skin
+        self.searches = 0
+        self._made_for: Structure | None = None
+        self._pairs: NeighborList | None = None
+
+    def graph(self, structure: Structure) -> Graph:
+        """The graph of a structure, as `data.graph.graph_of` gives it."""
+        if self._pairs is None or self._made_for is None or not self._holds_for(structure, self._made_for):
+            self._pairs, self._made_for = self._search(structure), structure
+        return graph_of_edges(structure, _within(self._pairs, structure, self.r_max), species_of=self.species_of)
+
+    def _holds_for(self, structure: Structure, old: Structure) -> bool:
+        same = (
+            np.array_equal(structure.numbers, old.numbers)
+            and np.array_equal(structure.cell, old.cell)
+            and np.array_equal(structure.pbc, old.pbc)
+        )
+        # written so that a position that is not a number does not count as near
+        return same and bool((_lengths(structure.positions - old.positions) <= self.skin / 2).all())
+
+    def _search(self, structure: Structure) -> NeighborList:
+        check_species(structure, self.species_of)
+        if not (np.isfinite(structure.positions).all() and np.isfinite(structure.cell).all()):
+            raise InputError(
+                f"{structure.source or 'structure'}: positions or cell are not finite numbers; the simulation has "
+                "exploded: use a shorter time step or a start that is nearer to the training data"
+            )
+        self.searches += 1
+        return _ordered(neighbor_list(structure.positions, structure.cell, structure.pbc, self.r_max + self.skin))
+
+
+def _ordered(pairs: NeighborList) -> NeighborList:
+    """Sorted by receiver, sender and lattice translation."""
+    shift = pairs.shift
+    order = np.lexsort((shift[:, 2], shift[:, 1], shift[:, 0], pairs.sender, pairs.receiver))
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return NeighborList(
+        pairs.receiver[order], pairs.sender[order], pairs.vector[order], place[pairs.reverse[order]], shift[order]
+    )
+
+
+def _within(pairs: NeighborList, structure: Structure, r_max: float) -> NeighborList:
+    """Those pairs that are within r_max now, with their vectors of now."""
+    positions = structure.positions
+    vector = positions[pairs.sender] - positions[pairs.receiver]
+    if structure.pbc.any():
+        vector += pairs.shift @ structure.cell
+    near = _lengths(vector) < r_max
+    place = np.cumsum(near) - 1
+    return NeighborList(
+        pairs.receiver[near], pairs.sender[near], vector[near], place[pairs.reverse[near]], pairs.shift[near]
+    )
+
+
+def _lengths(vectors: np.ndarray) -> np.ndarray:
+    """[n] lengths of [n, 3], the same to the last bit for v and −v."""
+    return np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
