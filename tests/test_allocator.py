@@ -12,7 +12,8 @@ torch.set_num_threads(1)
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 def step():
-    parts = [torch.ones(5_000_000) for _ in range(10)]  # 20 MB each, freed at the end
+    parts = [torch.ones(5_000_000) for _ in range(5)]  # 20 MB each, freed at the end
+    large = [torch.ones(12_000_000) for _ in range(2)]  # 48 MB: more than glibc keeps by itself
 for _ in range(2):
     step()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

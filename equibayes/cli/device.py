@@ -2,6 +2,7 @@
 
 import argparse
 
+from equibayes.allocator import keep_freed_memory
 from equibayes.errors import InputError
 
 
@@ -21,4 +22,5 @@ def chosen_device(arguments: argparse.Namespace) -> str:
         if threads < 1:
             raise InputError(f"--threads {threads}: must be at least 1")
         torch.set_num_threads(threads)
+    keep_freed_memory()
     return device or ("cuda" if torch.cuda.is_available() else "cpu")
