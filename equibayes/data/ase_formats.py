@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Iterable, Iterator
 from io import StringIO
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,50 +34,53 @@ def parse_extxyz(path: Path, keys: LabelKeys, file: str) -> Parsed:
     The file is cut into frames here, each then read by ASE on its own: so a mistake is known by its frame, and a count
     that does not match its rows is told apart from other damage.
     """
+    lines = read_text(path).split("\n")  # not splitlines(): that also breaks at form feeds and Unicode separators
+    frames = [read_frame(each, index, file) for index, each in enumerate(cut_into_frames(lines, file))]
+    return _finish(frames, keys, file, "extended xyz", _ASSUMED)
+
+
+def read_frame(lines: list[str], index: int, file: str) -> AseFrame:
+    """One frame of extended xyz, read by ASE."""
     from ase.io.extxyz import key_val_str_to_dict, read_xyz
 
     def parser(comment: str) -> Any:
         return key_val_str_to_dict(_STRESS_WORD.sub(rf"\1{_DISGUISE}\2\3", comment))
 
-    frames = []
-    for index, lines in enumerate(_cut_into_frames(read_text(path), file)):
-        source = f"{file}, frame {index}"
-        remedy = f"check its comment line and its {lines[0].strip()} rows (frames count from 0)"
-        with foreign_reader(source, remedy):
-            (atoms,) = read_xyz(StringIO("\n".join(lines) + "\n"), slice(None), properties_parser=parser)
-            frames.append(_from_atoms(atoms, _plain_keys(atoms.info), source))
-    return _finish(frames, keys, file, "extended xyz", _ASSUMED)
+    source = f"{file}, frame {index}"
+    with foreign_reader(source, f"check its comment line and its {lines[0].strip()} rows (frames count from 0)"):
+        (atoms,) = read_xyz(StringIO("\n".join(lines) + "\n"), slice(None), properties_parser=parser)
+        return _from_atoms(atoms, _plain_keys(atoms.info), source)
 
 
-def _cut_into_frames(text: str, file: str) -> list[list[str]]:
+def cut_into_frames(lines: Iterable[str], file: str) -> Iterator[list[str]]:
     """Lines of each frame: a count, a comment, as many rows as counted, cell vectors of ADF's dialect."""
-    lines = text.split("\n")  # not splitlines(): that also breaks at form feeds and Unicode separators
-    frames: list[list[str]] = []
-    at = 0
-    while at < len(lines):
-        if not lines[at].strip():  # blank lines between frames, and at the end
-            at += 1
+    found, rest = 0, iter(lines)
+    line = next(rest, None)
+    while line is not None:
+        if not line.strip():  # blank lines between frames, and at the end
+            line = next(rest, None)
             continue
-        where = f"{file}, frame {len(frames)}"
-        word = lines[at].strip()
+        where = f"{file}, frame {found}"
+        word = line.strip()
         if not (word.isascii() and word.isdigit()):
-            told = "the count of the frame before does not match its rows" if frames else "not an xyz file"
+            told = "the count of the frame before does not match its rows" if found else "not an xyz file"
             raise InputError(f"{where}: begins with '{one_line(word, 40)}' instead of an atom count; {told}")
         count = int(word) if len(word) < 12 else 10**12
         if count == 0:
             raise InputError(f"{where}: has no atoms; remove the frame")
-        rows = lines[at + 2 : at + 2 + count]
+        frame = [line, *islice(rest, 1 + count)]
+        rows = frame[2:]
         if len(rows) < count or not rows[-1].strip():
             n = sum(bool(row.strip()) for row in rows)
             raise InputError(
                 f"{where}: {word} atoms announced, {n} rows there; cut short or count wrong: write it again"
             )
-        end = at + 2 + count
-        while end < len(lines) and lines[end].lstrip().startswith("VEC"):
-            end += 1
-        frames.append(lines[at:end])
-        at = end
-    return frames
+        line = next(rest, None)
+        while line is not None and line.lstrip().startswith("VEC"):
+            frame.append(line)
+            line = next(rest, None)
+        yield frame
+        found += 1
 
 
 def _plain_keys(info: dict[str, Any]) -> dict[str, Any]:

@@ -97,21 +97,21 @@ def _read_ours(arrays: Arrays, target: Spec, require_labels: bool) -> Dataset:
 def _finish(parsed: Parsed, target: Spec, told_units: tuple[str | None, ...], require_labels: bool) -> Dataset:
     """Take the part that was asked for, set the isolated atoms apart, convert, check."""
     try:
-        in_file = _settle_units(parsed.units, *told_units)
+        in_file = settle_units(parsed.units, *told_units)
     except InputError as error:  # the name may be the file's own
         raise InputError(f"{target.file}: {error}") from error
     chosen = [parsed.structures[i] for i in select(target, len(parsed.structures)).tolist()]
     kept = [s for s in chosen if s.config_type != ISOLATED_ATOM]
     if require_labels:
         check_labels(kept, parsed.found, parsed.hints, target.file)
-    structures = _convert(kept, in_file)
+    structures = convert(kept, in_file)
     check_structures(structures)
-    atoms = _isolated_energies(_convert([s for s in parsed.structures if s.config_type == ISOLATED_ATOM], in_file))
+    atoms = _isolated_energies(convert([s for s in parsed.structures if s.config_type == ISOLATED_ATOM], in_file))
     report = ReadReport(parsed.format, parsed.found, in_file, _origin(parsed.units, told_units), tuple(parsed.notes))
     return Dataset(structures, target.name, atoms, report)
 
 
-def _settle_units(default: FileUnits, energy: str | None, length: str | None, force: str | None) -> dict[str, str]:
+def settle_units(default: FileUnits, energy: str | None, length: str | None, force: str | None) -> dict[str, str]:
     """The unit of each quantity in the file: what the user says, else what the format says."""
     chosen_energy = units.canonical("energy", energy or default.energy)
     chosen_length = units.canonical("length", length or default.length)
@@ -131,7 +131,7 @@ def _origin(default: FileUnits, told_units: tuple[str | None, ...]) -> str:
     return f"{' and '.join(told)} unit as told, else {default.origin}"
 
 
-def _convert(structures: list[Structure], in_file: dict[str, str]) -> list[Structure]:
+def convert(structures: list[Structure], in_file: dict[str, str]) -> list[Structure]:
     """To eV and Å."""
     energy, length, force = (units.factor(kind, in_file[kind]) for kind in ("energy", "length", "force"))
     if energy == length == force == 1.0:

@@ -1,0 +1,117 @@
+"""`equibayes predict OUT.posterior DATA -o OUT.xyz`: energies, forces and stress with their uncertainties, for any number of frames."""
+
+import argparse
+from collections.abc import Iterable, Iterator
+from itertools import tee
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from equibayes.cli.device import add_device_options, chosen_device
+from equibayes.cli.parser import add_reading_options, reading_options
+from equibayes.cli.watch import watched
+from equibayes.data.specs import parse_spec
+from equibayes.data.stream import stream
+from equibayes.data.structures import Structure
+from equibayes.errors import InputError
+from equibayes.posterior.extxyz import write_predictions
+from equibayes.posterior.file import load
+from equibayes.posterior.predict import Prediction, predict
+
+_EPILOG = """\
+examples:
+  equibayes predict ethanol.posterior bundled:ethanol@test -o predicted.xyz
+  equibayes predict out.posterior trajectory.xyz.gz -o predicted.xyz --k 4 --interval 0.9
+
+OUT.xyz holds energy, forces (and stress of periodic structures) where ASE looks for them, and in eV and Å:
+  energy_std, energy_epistemic, energy_aleatoric       in the comment line
+  forces_std, forces_epistemic, forces_aleatoric       columns, three for every atom
+  atom_sigma                                           one column, to colour atoms by
+Labels of the input are kept as REF_energy, REF_forces, REF_stress.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "predict",
+        help="energies, forces and stress with uncertainties, as extended xyz",
+        description="Predict energies, forces and stress with their uncertainties.  Labels are not needed.  Extended xyz goes "
+        "through in constant memory, however long it is.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
+    parser.add_argument("data", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.xyz", help="extended xyz file to write")
+    parser.add_argument("--k", type=int, metavar="k", help="use the first k samples (default: all)")
+    parser.add_argument("--members", action="store_true", help="also write what every sample says (…_ensemble)")
+    parser.add_argument(
+        "--interval",
+        type=float,
+        metavar="p",
+        help="also write half widths of intervals that hold the truth with this probability",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing OUT.xyz")
+    add_device_options(parser)
+    add_reading_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    target = Path(arguments.output)
+    _check_output(target, arguments)
+    level = arguments.interval
+    if level is not None and not 0 < level < 1:
+        raise InputError(f"--interval {level:g}: a probability between 0 and 1 is needed, such as 0.9")
+    device = chosen_device(arguments)
+    posterior = load(arguments.posterior)
+    if arguments.k is not None:
+        posterior = posterior.subset(arguments.k)
+    frames = stream(arguments.data, **reading_options(arguments))
+    ours, theirs = tee(watched(frames.structures, frames.name, frames.total))  # apart by one batch at most
+    predictions = predict(posterior, ours, members=arguments.members, device=device)
+    seen = _Seen()
+    count = write_predictions(target, seen.watch(zip(theirs, predictions)), level=level)
+    if level is not None and posterior.calibration is None:
+        print(
+            "note: this posterior is not calibrated: intervals take σ at its word (equibayes calibrate makes them hold)"
+        )
+    print(f"{count} frames written to {target}\n{seen}")
+    return 0
+
+
+class _Seen:
+    """The largest uncertainty that went by, and where."""
+
+    def __init__(self) -> None:
+        self.sum_of_squares, self.components, self.largest, self.where = 0.0, 0, -1.0, ""
+
+    def watch(self, predicted: Iterable[tuple[Structure, Prediction]]) -> Iterator[tuple[Structure, Prediction]]:
+        for structure, prediction in predicted:
+            sigma = prediction.forces_std
+            self.sum_of_squares += float(np.square(sigma).sum())
+            self.components += sigma.size
+            largest = float(sigma.max())
+            if not largest <= self.largest:  # also where it is not a number
+                self.largest, self.where = largest, structure.source
+            yield structure, prediction
+
+    def __str__(self) -> str:
+        typical = 1000 * float(np.sqrt(self.sum_of_squares / self.components))
+        return (
+            f"σ of force components {typical:.1f} meV/Å (RMS), at most {1000 * self.largest:.1f} meV/Å in {self.where}"
+        )
+
+
+def _check_output(target: Path, arguments: argparse.Namespace) -> None:
+    """Before the work, not after it."""
+    if not target.name.lower().endswith((".xyz", ".extxyz")):
+        raise InputError(f"{target}: the name of the output must end in .xyz or .extxyz")
+    if target.is_dir():
+        raise InputError(f"{target}: is a folder; name a file with -o")
+    if not target.resolve().parent.is_dir():
+        raise InputError(f"{target}: there is no such folder; make it first")
+    if target.resolve() == parse_spec(arguments.data).path.resolve():
+        raise InputError(f"{target}: is the input itself; choose another name with -o")
+    if target.exists() and not arguments.overwrite:
+        raise InputError(f"{target}: exists already; choose another name with -o, or add --overwrite")
