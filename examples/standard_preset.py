@@ -67,11 +67,12 @@ def main() -> None:
     seconds = time.monotonic() - began
     _, held_back = hold_back(data, config.data.validation, config.seed)
     calibrated = calibrate(posterior, held_back, device=options.device)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     on_gpu = options.device.startswith("cuda")
     report = {
         "config": posterior.config,
         "seed": config.seed,
-        "commit": options.commit or subprocess.check_output(["git", "rev-parse", "HEAD"], text=True).strip(),
+        "commit": options.commit or head or "unknown",
         "hardware": torch.cuda.get_device_name() if on_gpu else platform.processor() or platform.machine(),
         "torch": torch.__version__,
         "total_steps": config.schedule(len(data) - config.data.validation).total_steps,
