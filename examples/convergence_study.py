@@ -70,7 +70,7 @@ class Study:
     chains: int = 16
     hmc_warm_up: int = 20
     hmc_draws: int = 45
-    subject: tuple[int, int] = (5, 20)  # cycles of warm-up, cycles that count
+    subject: tuple[int, int] = (10, 80)  # cycles of warm-up, cycles that count
     cold: tuple[int, int] = (5, 10)
     noisy: tuple[int, int] = (120, 80)
 
