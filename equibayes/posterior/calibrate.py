@@ -18,7 +18,7 @@ from equibayes.posterior.choose import choose, coverage
 from equibayes.posterior.file import FORMAT, VERSION, Posterior
 from equibayes.posterior.predict import Prediction, predict_each
 from equibayes.posterior.rescale import FITS, Residuals
-from equibayes.posterior.sample import hold_back
+from equibayes.posterior.sample import frame_mark
 from equibayes.posterior.sigma import Sigma
 
 FEWEST_FRAMES = 10
@@ -122,27 +122,19 @@ def energy_residuals(data: Dataset, predictions: Sequence[Prediction], k: int) -
 
 
 def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
-    """The frames of a data set that the posterior did not learn from, and a word about those left out.
-
-    A set that holds what it was sampled from is recognised; of it only the frames held back then are used.
-    """
-    learned = posterior.data.get("fingerprint")
-    if learned is None:
+    """The frames of a data set that the posterior did not learn from, and a word about those left out."""
+    learned = set(posterior.data.get("frame_marks", ()))
+    fresh = [i for i, structure in enumerate(data) if frame_mark(structure) not in learned]
+    if len(fresh) == len(data):
         return data, ""
-    if data.fingerprint() == learned:
+    if not fresh:
         raise InputError(
-            f"{data.name}: these are the frames that the posterior learned from, on which it errs less than elsewhere; give "
+            f"{data.name}: these are frames that the posterior learned from, on which it errs less than elsewhere; give "
             "others, or the whole set that it was sampled from, of which the frames held back are used"
         )
-    held, seed = posterior.config.get("data", {}).get("validation"), posterior.config.get("seed")
-    if not isinstance(held, int) or not isinstance(seed, int) or not 0 < held < len(data):
-        return data, ""
-    train, validation = hold_back(data, held, seed)
-    if train.fingerprint() != learned:
-        return data, ""
     return (
-        validation,
-        f"the posterior learned from {len(train)} of these frames; the {len(validation)} held back are used",
+        data.subset(fresh),
+        f"the posterior learned from {len(data) - len(fresh)} of these frames; the other {len(fresh)} are used",
     )
 
 

@@ -19,6 +19,7 @@ from equibayes.data.elements import atomic_number, symbol
 from equibayes.data.reference import EnergyReference, fit, suggest_kind
 from equibayes.data.resident import ResidentData
 from equibayes.data.splits import split
+from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import lock, make_folder, remove_leftovers, write_text
 from equibayes.network.config import NetworkConfig
@@ -241,10 +242,16 @@ def describe_data(train: Dataset, validation: Dataset) -> dict[str, Any]:
         "frames": len(train),
         "atoms": int(train.n_atoms.sum()),
         "fingerprint": train.fingerprint(),
+        "frame_marks": [frame_mark(structure) for structure in train],
         "validation_frames": len(validation),
         "validation_fingerprint": validation.fingerprint(),
         "validation_sources": held,
     }
+
+
+def frame_mark(structure: Structure) -> str:
+    """By which a training frame is recognised later: the beginning of its geometry's digest."""
+    return structure.geometry_digest().hex()[:8]
 
 
 def make_prior(prepared: Prepared, device: torch.device | str) -> Prior:

@@ -104,7 +104,7 @@ def test_a_method_by_name(made: tuple[Path, Path], file: Path, capsys: pytest.Ca
 
 def test_held_back_frames_of_the_training_set(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = good([str(file), "bundled:ethanol@0:60"], capsys)
-    assert "note: the posterior learned from 48 of these frames; the 12 held back are used" in out
+    assert "note: the posterior learned from 48 of these frames; the other 12 are used" in out
     assert "12 frames" in out
 
 

@@ -299,11 +299,12 @@ def test_frames_that_were_learned_from_are_refused(posterior: Posterior) -> None
 
     whole = ethanol_frames(40)
     train, held = hold_back(whole, 4, posterior.config["seed"])
-    with pytest.raises(InputError, match="these are the frames that the posterior learned from"):
-        unseen(posterior, train)
+    for part in (train, train[3:10]):
+        with pytest.raises(InputError, match="these are frames that the posterior learned from"):
+            unseen(posterior, part)
     used, words = unseen(posterior, whole)
     assert used.fingerprint() == held.fingerprint()
-    assert words == "the posterior learned from 36 of these frames; the 4 held back are used"
+    assert words == "the posterior learned from 36 of these frames; the other 4 are used"
     other = read("bundled:ethanol@100:130")
     assert unseen(posterior, other) == (other, "")
 

@@ -184,3 +184,22 @@ def test_written_and_read_back(posterior: Posterior, tmp_path: Path) -> None:
     assert frames[0].info["REF_energy"] == -1.5
     np.testing.assert_allclose(frames[2].arrays["REF_forces"], 0.25)
     np.testing.assert_allclose(frames[2].info["REF_stress"], 0.01 * np.eye(3))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_a_large_structure_gets_a_few_samples_at_a_time(
+    posterior: Posterior, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posterior = replace(posterior, dropout=dropout)
+    model, seen = posterior.model, []
+    (at_once,) = predict(posterior, [salt()])
+
+    def watched(samples: torch.Tensor, *rest: object, **options: object) -> object:
+        seen.append(len(samples))
+        return model(samples, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setitem(posterior.__dict__, "model", watched)
+    monkeypatch.setitem(module.EDGES_AT_ONCE, "cpu", 3 * graph(salt()).sender.numel())
+    (in_parts,) = predict(posterior, [salt()])
+    assert seen == [3, 1]
+    assert_equal(at_once, in_parts)
