@@ -1,6 +1,6 @@
 """Speed and memory of predictions on a CPU, beside eight separate evaluations by the official NequIP package.
 
-    python benchmarks/predict.py            all of it; about half an hour; writes results/speed/predict-cpu.json
+    python benchmarks/predict.py            all of it; about ten minutes; writes results/speed/predict-cpu.json
     python benchmarks/predict.py --quick    half a minute: shows that it runs, not how fast
 
 Two tables: structures per second with k = 1 and k = 8 samples beside eight official networks with the same weights, and the memory of
@@ -199,7 +199,7 @@ def main() -> None:
         return
     torch.set_num_threads(options.threads)
     quick = options.quick
-    name, small, sizes = ("tiny", "tiny", [100, 200]) if quick else ("paper", "small", [10_000, 100_000])
+    name, small, sizes = ("tiny", "tiny", [100, 200]) if quick else ("paper", "tiny", [10_000, 100_000])
     frames = list(bundled_ethanol()[: 16 if quick else 64])
     assert frames[0].geometry_digest() == ethanol_frames()[0].geometry_digest()  # the scales are from the same set
     result = {
