@@ -25,9 +25,12 @@ lint: $(DEV)
 
 bench: $(DEV)  ## speed, as ratios in one run; results go to results/speed
 	$(BIN)/python benchmarks/network.py
+	$(BIN)/python benchmarks/predict.py
 
-docs: $(DEV)  ## placeholder until the documentation site exists: checks that the README's commands are real targets
-	@grep -q "make demo" README.md && grep -q "make test" README.md && echo "README.md and docs/ are the documentation"
+docs: $(RUN)  ## the documentation as a site, in docs/_build
+	$(PIP) --editable ".[docs]"
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build
+	@echo "open docs/_build/index.html"
 
 clean:
 	rm -rf $(VENV) demo-output

@@ -1,0 +1,34 @@
+"""Sphinx: pages in Markdown, references made from the code when the site is built."""
+
+import contextlib
+import io
+from pathlib import Path
+
+from equibayes.cli.main import VERBS, main
+from equibayes.version import __version__
+
+project, author = "equibayes", "The equibayes developers"
+copyright, release = author, __version__
+extensions = ["myst_parser"]
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+html_theme, html_title = "furo", f"equibayes {__version__}"
+exclude_patterns = ["_build", "_generated"]
+# links from the included README and CONTRIBUTING lead to files of the repository
+suppress_warnings = ["myst.xref_missing", "myst.header"]
+
+
+def _said(words: list[str]) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        main(words)
+    return said.getvalue()
+
+
+generated = Path(__file__).parent / "_generated"
+generated.mkdir(exist_ok=True)
+(generated / "settings.yaml").write_text(_said(["template", "sample"]), encoding="utf-8")
+names = [verb.__name__.rsplit(".", 1)[1] for verb in VERBS]
+helps = [["--help"], *([name, "--help"] for name in names)]
+(generated / "commands.txt").write_text(
+    "\n\n".join(f"$ equibayes {' '.join(words)}\n{_said(words)}" for words in helps), encoding="utf-8"
+)
