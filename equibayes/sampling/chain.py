@@ -84,7 +84,7 @@ class ChainRunner:
         log = MetricsLog(self.folder, keep_until=state.step, tensorboard=tensorboard) if self.folder else None
         try:
             self.display.start(self.schedule.total_steps, state.step)
-            with _signals() as pending:
+            with collected_signals() as pending:
                 self._loop(state, log, pending)
         finally:
             self.display.stop()
@@ -245,7 +245,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
+def collected_signals() -> Iterator[list[int]]:
     """Collects SIGINT and SIGTERM instead of dying of them; outside the main thread there is nothing to collect."""
     pending: list[int] = []
     try:

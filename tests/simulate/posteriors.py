@@ -1,17 +1,31 @@
-"""Posteriors for tests of simulations, made in no time."""
+"""Posteriors for tests of simulations.
+
+ethanol.posterior is a tiny network that has learned ethanol to 118 meV/Å, enough for the molecule to hold together; made by
+
+    equibayes sample bundled:ethanol@0:300 -o ethanol.posterior --network tiny --chains 2 --samples 4 --threads 1 \\
+        data.validation=20 burn_in.steps=8000 burn_in.batch_size=4 cycles.length=200 cycles.batch_size=4 output.records=5 \\
+        network.model_dtype=float64 output.half_precision=true
+"""
 
 from pathlib import Path
 
 import torch
+from ase import Atoms
 
 from equibayes.bayes.model import StochasticModel
 from equibayes.data.reference import EnergyReference
 from equibayes.network.config import preset
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.sample import sample
 from tests.models import full_config, random_weights
-from tests.runs import ethanol_frames, small_config
+from tests.runs import ethanol_frames
 from tests.samples import SPECIES_OF
+
+ETHANOL = Path(__file__).parent / "ethanol.posterior"
+
+
+def ethanol_start() -> Atoms:
+    """A frame of the bundled set."""
+    return ethanol_frames(1)[0].to_atoms()
 
 
 def random_posterior(k: int = 3, **network: object) -> Posterior:
@@ -24,12 +38,3 @@ def random_posterior(k: int = 3, **network: object) -> Posterior:
         network=model.config,
         reference=EnergyReference("given", {z: -10.0 * z for z in SPECIES_OF}),
     )
-
-
-def trained_posterior(path: Path) -> Posterior:
-    """A tiny network that has seen some ethanol: molecules hold together for a while.  float64, 4 samples of 2 chains."""
-    changes = {"burn_in": {"steps": 1500, "initial": 3e-2, "final": 1e-4}, "cycles": {"length": 60}}
-    config = small_config(changes, {"network": {"model_dtype": "float64"}, "data": {"validation": 10}})
-    posterior = sample(ethanol_frames(110), config, device="cpu")
-    posterior.save(path)
-    return posterior

@@ -1,0 +1,170 @@
+"""ASE's integrators by the name of their ensemble, with everything that is needed to stop and go on bit for bit.
+
+| ensemble | integrator                                     | keeps                         | temperature counts       |
+|----------|------------------------------------------------|-------------------------------|--------------------------|
+| nve      | velocity Verlet                                | energy                        | without the rigid motion |
+| bussi    | Bussi's stochastic velocity rescaling (SVR)    | energy less what it exchanged | without the rigid motion |
+| langevin | Vanden-Eijnden and Ciccotti's                  | nothing                       | all 3n                   |
+| npt      | isotropic Martyna-Tobias-Klein, Nosé-Hoover    | the extended energy           | all 3n                   |
+
+nve and bussi cannot change total momentum and, without a cell, angular momentum.  So these begin at 0 and do not count as degrees of
+freedom: ethanol has 21 of 27, and a thermostat that counted all would heat the molecule by 29 %.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from ase import Atoms, units
+from ase.md.bussi import Bussi
+from ase.md.langevin import Langevin
+from ase.md.md import MolecularDynamics
+from ase.md.nose_hoover_chain import IsotropicMTKNPT
+from ase.md.verlet import VelocityVerlet
+
+from equibayes.errors import InputError
+
+ENSEMBLES = ("nve", "langevin", "bussi", "npt")
+
+# What an integrator remembers beside positions, momenta, cell and random numbers: paths of attributes.
+_MEMORY: dict[str, tuple[str, ...]] = {
+    "nve": (),
+    "langevin": (),
+    "bussi": ("transferred_energy",),
+    "npt": (
+        "_q",
+        "_p",
+        "_eps",
+        "_p_eps",
+        "_thermostat._eta",
+        "_thermostat._p_eta",
+        "_barostat._xi",
+        "_barostat._p_xi",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What is simulated.
+
+    temperature    K
+    timestep       fs
+    tau            fs, time constant of the thermostat (Langevin: 1/friction)
+    pressure       GPa, npt only
+    pressure_tau   fs, time constant of the barostat
+    """
+
+    ensemble: str = "bussi"
+    temperature: float = 300.0
+    timestep: float = 0.5
+    tau: float = 100.0
+    pressure: float = 0.0
+    pressure_tau: float = 1000.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.ensemble not in ENSEMBLES:
+            raise InputError(f"ensemble {self.ensemble}: choose one of {', '.join(ENSEMBLES)}")
+        for name, unit in (("temperature", "K"), ("timestep", "fs"), ("tau", "fs"), ("pressure_tau", "fs")):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise InputError(f"{name.replace('_', '-')} {value:g}: must be above 0, in {unit}")
+        if not np.isfinite(self.pressure):
+            raise InputError(f"pressure {self.pressure:g}: must be a number, in GPa")
+        if self.seed < 0:
+            raise InputError(f"seed {self.seed}: must be 0 or more")
+
+
+class Integrator:
+    """Moves `atoms`, which have their calculator."""
+
+    def __init__(self, atoms: Atoms, conditions: Conditions) -> None:
+        """Draws velocities; the kinetic energy is exactly that of the temperature."""
+        if conditions.ensemble == "npt" and not atoms.pbc.all():
+            raise InputError("ensemble npt: a start without a cell has no pressure; use nve, langevin or bussi")
+        self.atoms, self.conditions = atoms, conditions
+        self.rng = np.random.default_rng(conditions.seed)
+        self.degrees = self._draw_velocities()
+        self.dynamics: Any = self._build()
+
+    def step(self) -> None:
+        self.dynamics.step()
+
+    def temperature(self) -> float:
+        """K, of the degrees of freedom that move."""
+        return float(2 * self.atoms.get_kinetic_energy() / (self.degrees * units.kB))
+
+    def conserved(self) -> float:
+        """eV, the energy that an exact integrator would keep; NaN where there is none."""
+        if self.conditions.ensemble == "langevin":
+            return float("nan")
+        if isinstance(self.dynamics, IsotropicMTKNPT):
+            return self.dynamics.get_conserved_energy()
+        return float(self.atoms.get_total_energy()) - float(getattr(self.dynamics, "transferred_energy", 0.0))
+
+    def memory(self) -> dict[str, np.ndarray]:
+        """Arrays of everything that moves."""
+        atoms = {"positions": self.atoms.positions, "momenta": self.atoms.get_momenta(), "cell": self.atoms.cell.array}
+        own = {path: _follow(self.dynamics, path)[0]() for path in _MEMORY[self.conditions.ensemble]}
+        return {name: np.array(value, dtype=np.float64) for name, value in (atoms | own).items()}
+
+    def remember(self, memory: dict[str, np.ndarray]) -> None:
+        """The inverse of `memory`."""
+        self.atoms.set_cell(memory["cell"], scale_atoms=False)
+        self.atoms.set_positions(memory["positions"])
+        self.atoms.set_momenta(memory["momenta"])
+        for path in _MEMORY[self.conditions.ensemble]:
+            value = memory[path].copy()
+            _follow(self.dynamics, path)[1](value if value.ndim else float(value))
+
+    def _draw_velocities(self) -> int:
+        """Returns the number of degrees of freedom that move."""
+        atoms, thermal = self.atoms, units.kB * self.conditions.temperature
+        masses = atoms.get_masses()[:, None]
+        momenta = self.rng.normal(size=(len(atoms), 3)) * np.sqrt(masses * thermal)
+        degrees = 3 * len(atoms)
+        if self.conditions.ensemble in ("nve", "bussi") and len(atoms) > 1:
+            momenta -= masses * momenta.sum(0) / masses.sum()
+            degrees -= 3
+            if not atoms.pbc.any():
+                momenta, turning = _without_rotation(atoms, momenta)
+                degrees -= turning
+        atoms.set_momenta(momenta)
+        atoms.set_momenta(momenta * np.sqrt(degrees * thermal / 2 / atoms.get_kinetic_energy()))
+        return degrees
+
+    def _build(self) -> MolecularDynamics:
+        atoms, c = self.atoms, self.conditions
+        step, temperature, tau = c.timestep * units.fs, c.temperature, c.tau * units.fs
+        if c.ensemble == "nve":
+            return VelocityVerlet(atoms, step)
+        if c.ensemble == "langevin":
+            return Langevin(atoms, step, temperature_K=temperature, friction=1 / tau, rng=self.rng, fixcm=False)
+        if c.ensemble == "npt":
+            pressure, damping = c.pressure * units.GPa, c.pressure_tau * units.fs
+            return IsotropicMTKNPT(
+                atoms, step, temperature_K=temperature, pressure_au=pressure, tdamp=tau, pdamp=damping
+            )
+        dynamics = Bussi(atoms, step, temperature_K=temperature, taut=tau, rng=self.rng)
+        dynamics.ndof = self.degrees  # ASE's own counts the rigid motion too
+        dynamics.target_kinetic_energy = 0.5 * dynamics.temp * self.degrees
+        return dynamics
+
+
+def _without_rotation(atoms: Atoms, momenta: np.ndarray) -> tuple[np.ndarray, int]:
+    """Momenta [n, 3] without angular momentum, and about how many axes the molecule can turn: 2 where it is linear."""
+    masses = atoms.get_masses()[:, None]
+    away = atoms.positions - atoms.get_center_of_mass()
+    inertia = np.eye(3) * (masses * away**2).sum() - (masses * away).T @ away
+    omega = np.linalg.pinv(inertia, rcond=1e-9, hermitian=True) @ np.cross(away, momenta).sum(0)
+    return momenta - masses * np.cross(omega, away), int(np.linalg.matrix_rank(inertia, rtol=1e-9, hermitian=True))
+
+
+def _follow(owner: Any, path: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """How to get and set `a._b` of an object."""
+    *parents, name = path.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent)
+    return (lambda: getattr(owner, name)), (lambda value: setattr(owner, name, value))

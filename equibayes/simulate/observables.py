@@ -1,0 +1,157 @@
+"""Properties of a simulation with their uncertainty, carried over from the posterior.
+
+Every posterior sample is a potential of its own and would give a property its own value.  The spread of these values is what the
+posterior does not know about the property.  Two ways lead there, both plain means without reweighting:
+
+    mean energy of given frames     every sample's energies of the same frames        member_energies
+    anything about the structure    one simulation with each sample's forces          member_trajectories, then bond_length, …
+
+`estimate` makes of them mean, spread over samples, and the statistical error of the finite simulations: a spread no larger than
+that error may come from it alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import pi
+
+import numpy as np
+from ase import Atoms
+
+from equibayes.data.elements import atomic_number
+from equibayes.errors import InputError
+from equibayes.posterior.file import Posterior
+from equibayes.posterior.predict import DDOF
+from equibayes.simulate.calculator import Calculator
+from equibayes.simulate.integrators import Conditions, Integrator
+
+BLOCKS = 5
+FRAMES_AT_ONCE = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A property, one number or an array.
+
+    mean      over frames and samples
+    members   [k, …] mean over frames of each sample
+    spread    standard deviation over samples: the epistemic uncertainty
+    sampling  standard error of `mean` because the simulations are finite, from blocks of each; NaN with too few frames
+    """
+
+    mean: np.ndarray
+    members: np.ndarray
+    spread: np.ndarray
+    sampling: np.ndarray
+
+
+def estimate(values: Sequence[np.ndarray], blocks: int = BLOCKS) -> Estimate:
+    """From one array [frames, …] for each of k samples.
+
+    Frames that follow each other are alike, so the statistical error comes from the means of a few long blocks.
+    """
+    if not values or any(len(each) == 0 for each in values):
+        raise InputError("an estimate needs at least one frame of every sample")
+    members = np.stack([np.mean(each, axis=0) for each in values])
+    errors = np.stack([_error_of_mean(np.asarray(each, dtype=np.float64), blocks) for each in values])
+    # simulations of different samples are independent of each other
+    sampling = np.sqrt(np.square(errors).sum(0)) / len(values)
+    return Estimate(members.mean(0), members, members.std(0, ddof=DDOF), sampling)
+
+
+def _error_of_mean(values: np.ndarray, blocks: int) -> np.ndarray:
+    """Standard error of the mean over the first axis."""
+    if len(values) < 2 * blocks:
+        return np.full(values.shape[1:], np.nan)
+    means = np.stack([part.mean(0) for part in np.array_split(values, blocks)])
+    return means.std(0, ddof=1) / np.sqrt(blocks)
+
+
+def member_energies(calculator: Calculator, frames: Sequence[Atoms]) -> list[np.ndarray]:
+    """[frames] eV of every sample, for `estimate`; the calculator must have been made with `members=True`."""
+    if not calculator.members:
+        raise InputError("member_energies: make the calculator with members=True")
+    parts = [
+        result["energy_ensemble"]
+        for first in range(0, len(frames), FRAMES_AT_ONCE)
+        for result in calculator.evaluate_many(frames[first : first + FRAMES_AT_ONCE])
+    ]
+    return list(np.array(parts).reshape(len(frames), len(calculator.posterior)).T)
+
+
+def member_trajectories(
+    posterior: Posterior,
+    start: Atoms,
+    conditions: Conditions,
+    steps: int,
+    *,
+    every: int = 10,
+    discard: int = 0,
+    device: str | None = None,
+) -> list[list[Atoms]]:
+    """One simulation with the forces of each sample: k lists of frames, every so many steps, the first `discard` steps left out.
+
+    All begin with the same velocities and random numbers, so that they differ by their potentials alone.
+    """
+    return [
+        _trajectory(Calculator(_member(posterior, index), device=device), start, conditions, steps, every, discard)
+        for index in range(len(posterior))
+    ]
+
+
+def bond_length(frames: Sequence[Atoms], i: int, j: int) -> np.ndarray:
+    """[frames] Å between two atoms (counted from 0); the nearest image where there is a cell."""
+    return np.array([atoms.get_distance(i, j, mic=bool(atoms.pbc.any())) for atoms in frames])
+
+
+def radial_distribution(
+    frames: Sequence[Atoms], first: str, second: str, r_max: float, bins: int = 100
+) -> tuple[np.ndarray, np.ndarray]:
+    """Centres of the bins [bins] in Å and g(r) [frames, bins] between two elements.
+
+    In a periodic cell g tends to 1 far away.  A molecule has no density to compare with: there it is the number of neighbours of
+    element `second` of an atom of element `first` in 1 Å of distance.
+    """
+    from equibayes.data.neighbors import neighbor_list
+
+    a, b = atomic_number(first), atomic_number(second)
+    edges = np.linspace(0.0, r_max, bins + 1)
+    centres = (edges[1:] + edges[:-1]) / 2
+    result = np.zeros((len(frames), bins))
+    for row, atoms in zip(result, frames):
+        centre_count, other_count = int((atoms.numbers == a).sum()), int((atoms.numbers == b).sum())
+        if not centre_count or not other_count:
+            raise InputError(f"radial distribution {first}-{second}: no such pair in {atoms.get_chemical_formula()}")
+        pairs = neighbor_list(atoms.positions, atoms.cell.array, atoms.pbc, r_max)
+        wanted = (atoms.numbers[pairs.receiver] == a) & (atoms.numbers[pairs.sender] == b)
+        counts, _ = np.histogram(np.linalg.norm(pairs.vector[wanted], axis=1), edges)
+        per_length = counts / centre_count / np.diff(edges)
+        if atoms.pbc.all():
+            per_length /= 4 * pi * centres**2 * other_count / atoms.get_volume()
+        row[:] = per_length
+    return centres, result
+
+
+def over_members(
+    trajectories: Sequence[Sequence[Atoms]], observable: Callable[[Sequence[Atoms]], np.ndarray]
+) -> Estimate:
+    """An observable ([frames, …] of some frames) of every sample's simulation, with its uncertainty."""
+    return estimate([np.asarray(observable(frames)) for frames in trajectories])
+
+
+def _member(posterior: Posterior, index: int) -> Posterior:
+    own = slice(index, index + 1)
+    return replace(posterior, samples=posterior.samples[own], chain=posterior.chain[own], step=posterior.step[own])
+
+
+def _trajectory(
+    calculator: Calculator, start: Atoms, conditions: Conditions, steps: int, every: int, discard: int
+) -> list[Atoms]:
+    atoms = Atoms(start.numbers, start.positions, cell=start.cell, pbc=start.pbc)
+    atoms.calc = calculator
+    integrator = Integrator(atoms, conditions)
+    frames = []
+    for step in range(1, steps + 1):
+        integrator.step()
+        if step > discard and step % every == 0:
+            frames.append(atoms.copy())
+    return frames

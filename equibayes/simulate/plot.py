@@ -1,0 +1,62 @@
+"""Temperature, energy and the largest σ over time, from the log of a simulation."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from equibayes.files import write_atomically
+from equibayes.simulate.log import read_log
+from equibayes.simulate.trust import Trust
+
+
+def plot_log(log: str | Path, output: str | Path, trust: Trust, temperature: float | None = None) -> None:
+    """Write an SVG or PNG (by the ending of `output`); `temperature` in K is drawn as the wanted one."""
+    from equibayes.evaluation.figures.style import colour, figure, styled
+
+    columns = read_log(log)
+    ending = Path(output).suffix.removeprefix(".")
+    with styled():
+        drawn, axes = figure(6.4, 5.6, rows=3, sharex=True)
+        top, middle, bottom = axes[:, 0]
+        time = columns["time"] / 1e3
+        top.plot(time, columns["temperature"], color=colour("vermillion"), linewidth=0.9)
+        if temperature is not None:
+            top.axhline(temperature, color=colour("muted"), linewidth=0.8, linestyle="--")
+        top.set(ylabel="temperature, K")
+        _energies(middle, time, columns)
+        bottom.plot(time, _finite(columns["max_devi_f"]), color=colour("blue"), linewidth=0.9, label="largest")
+        bottom.plot(time, _finite(columns["avg_devi_f"]), color=colour("sky"), linewidth=0.9, label="mean")
+        for level, name in ((trust.lower, "lower"), (trust.upper, "upper")):
+            if level is not None:
+                bottom.axhline(level, color=colour("muted"), linewidth=0.8, linestyle="--")
+                place: Any = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
+                bottom.annotate(f"{name} trust level", (1, level), fontsize=7, **place)
+        unknown = columns["state"] == "unknown"
+        if unknown.any():
+            bottom.plot(time[unknown], np.zeros(unknown.sum()), "x", color=colour("vermillion"), label="not finite")
+        bottom.set(ylabel="σ of forces, eV/Å", xlabel="time, ps")
+        bottom.legend(loc="upper left", ncols=3)
+        metadata: dict[str, Any] = {"Date": None} if ending == "svg" else {}
+        write_atomically(
+            output,
+            lambda temporary: drawn.savefig(
+                temporary, format=ending, metadata=metadata, facecolor=colour("paper"), dpi=150
+            ),
+        )
+
+
+def _energies(axes: Any, time: np.ndarray, columns: dict[str, np.ndarray]) -> None:
+    """Above the first frame, so that small changes of large numbers show."""
+    from equibayes.evaluation.figures.style import colour
+
+    for name, shade in (("potential", "green"), ("conserved", "ink")):
+        values = columns[name]
+        if len(values) and np.isfinite(values[0]):
+            axes.plot(time, values - values[0], color=colour(shade), linewidth=0.9, label=name)
+    axes.set(ylabel="energy − first, eV")
+    axes.legend(loc="upper left", ncols=2)
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(values), values, np.nan)

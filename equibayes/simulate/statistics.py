@@ -1,0 +1,82 @@
+"""Numbers about a whole simulation, gathered step by step and kept through a stop and a resume."""
+
+from dataclasses import asdict, dataclass, field
+from math import isfinite, nan, sqrt
+from typing import Any
+
+from equibayes.simulate.trust import STATES, Deviation
+
+
+@dataclass
+class Statistics:
+    """Sums over the steps so far.
+
+    states    how many frames were in each of `trust.STATES`
+    largest   largest finite deviation of an atom, eV/Å, with the `step` and the `atom` (counted from 0) where it was
+    The remaining are sums of the temperature (K), of the conserved energy less its first value (eV) and of the time (fs), for the
+    mean and for the straight line through it.
+    """
+
+    frames: int = 0
+    states: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STATES, 0))
+    largest: float = 0.0
+    largest_step: int = 0
+    largest_atom: int = 0
+    temperature: float = 0.0
+    temperature_squared: float = 0.0
+    first_energy: float | None = None
+    energy: float = 0.0
+    time: float = 0.0
+    time_squared: float = 0.0
+    time_energy: float = 0.0
+    fitted: int = 0
+
+    def add(
+        self, step: int, time_fs: float, temperature: float, conserved: float, deviation: Deviation, state: str
+    ) -> None:
+        self.frames += 1
+        self.states[state] += 1
+        if isfinite(deviation.largest) and deviation.largest > self.largest:
+            self.largest, self.largest_step, self.largest_atom = deviation.largest, step, deviation.atom
+        if isfinite(temperature):
+            self.temperature += temperature
+            self.temperature_squared += temperature**2
+        if isfinite(conserved):
+            if self.first_energy is None:
+                self.first_energy = conserved
+            above = conserved - self.first_energy
+            self.fitted += 1
+            self.energy += above
+            self.time += time_fs
+            self.time_squared += time_fs**2
+            self.time_energy += time_fs * above
+
+    @property
+    def mean_temperature(self) -> float:
+        return self.temperature / self.frames if self.frames else nan
+
+    @property
+    def temperature_spread(self) -> float:
+        """Standard deviation over frames, K."""
+        if not self.frames:
+            return nan
+        return sqrt(max(0.0, self.temperature_squared / self.frames - self.mean_temperature**2))
+
+    def drift(self, atoms: int) -> float:
+        """Slope of the conserved energy, meV/atom/ps; NaN with less than two frames or where nothing is conserved."""
+        spread = self.time_squared * self.fitted - self.time**2
+        if self.fitted < 2 or spread <= 0:
+            return nan
+        slope = (self.time_energy * self.fitted - self.time * self.energy) / spread  # eV/fs
+        return slope * 1e3 * 1e3 / atoms
+
+    def fraction(self, state: str) -> float:
+        return self.states[state] / self.frames if self.frames else nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON without NaN; numbers come back bit for bit."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Statistics":
+        return cls(**content)

@@ -1,0 +1,89 @@
+"""How far the forces of a frame are to be trusted: deviations, and the levels they are held against.
+
+The deviation of an atom is the root mean square of its three force σ; a frame has the largest, the mean and the smallest of its atoms
+(`max_devi_f`, `avg_devi_f`, `min_devi_f`; DeePMD's, the length of the vector of σ, are √3 times these).
+
+| state     | largest deviation               |                                                                         |
+|-----------|---------------------------------|-------------------------------------------------------------------------|
+| trusted   | below the lower level           |                                                                         |
+| candidate | from the lower to the upper one | worth a label                                                           |
+| exploded  | at or above the upper one       | too far off: a label would teach nothing                                |
+| unknown   | not a finite number             | the model does not know; never taken for certain, never sent for labels |
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from equibayes.data.structures import FloatArray
+from equibayes.errors import InputError
+from equibayes.posterior.file import Posterior
+from equibayes.posterior.summary import last_validation
+
+STATES = ("trusted", "candidate", "exploded", "unknown")
+
+
+def atom_sigma(sigma: FloatArray) -> FloatArray:
+    """[n] eV/Å, one number an atom, from σ of force components [n, 3]; infinite where any of them is not a number."""
+    each = np.sqrt(np.square(np.asarray(sigma, dtype=np.float64)).mean(1))
+    return np.where(np.isfinite(each), each, np.inf)
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Of the forces in one frame, eV/Å; `atom` has the largest."""
+
+    largest: float
+    mean: float
+    smallest: float
+    atom: int
+
+    @classmethod
+    def of(cls, sigma: FloatArray) -> "Deviation":
+        """From σ of force components [n, 3]."""
+        each = atom_sigma(sigma)
+        return cls(float(each.max()), float(each.mean()), float(each.min()), int(each.argmax()))
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Levels in eV/Å; None is no level."""
+
+    lower: float | None = None
+    upper: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, level in (("lower", self.lower), ("upper", self.upper)):
+            if level is not None and not 0 < level < float("inf"):
+                raise InputError(f"{name} trust level {level:g}: must be above 0, in eV/Å")
+        if self.lower is not None and self.upper is not None and self.lower > self.upper:
+            raise InputError(
+                f"the lower trust level {self.lower:g} eV/Å is above the upper one, {self.upper:g} eV/Å; exchange them"
+            )
+
+    def state(self, deviation: float) -> str:
+        """One of `STATES`."""
+        if not np.isfinite(deviation):
+            return "unknown"
+        if self.upper is not None and deviation >= self.upper:
+            return "exploded"
+        return "candidate" if self.lower is not None and deviation >= self.lower else "trusted"
+
+
+def trust_level(text: str | None, posterior: Posterior, option: str) -> float | None:
+    """A level in eV/Å from what the user wrote: `0.2` is that, `3x` is three times the force error on the held-back frames."""
+    if text is None:
+        return None
+    number, multiple = text.strip().removesuffix("x"), text.strip().endswith("x")
+    try:
+        value = float(number)
+    except ValueError:
+        raise InputError(
+            f"{option} {text}: give eV/Å such as 0.2, or a multiple of the validation error such as 3x"
+        ) from None
+    if not multiple:
+        return value
+    error = (last_validation(posterior) or {}).get("validation_force_mae_of_mean")
+    if error is None:
+        raise InputError(f"{option} {text}: no frames were held back when this posterior was sampled; give eV/Å")
+    return value * float(error)

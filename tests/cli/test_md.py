@@ -1,0 +1,120 @@
+"""`equibayes md` as a program: kills, interrupts, summary, and mistakes in one line."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from equibayes.cli.main import main
+from tests.cli import program
+from tests.simulate.posteriors import ETHANOL
+
+START = "bundled:ethanol@0:1"
+RUN = f"md {ETHANOL} {START} -o t.xyz --steps 160 --temperature 400 --ensemble bussi --k 1 --threads 1 --device cpu".split()
+RUN += ["--every", "3", "--save-every", "5", "--trust-lo", "0.5x", "--trust-hi", "50x", "--on-uncertain", "write"]
+FILES = ("t.xyz", "t-md/md.log", "t-md/candidates.xyz", "t-md/md.svg")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    status, _, err = program.run(RUN, folder)
+    assert (status, err) == (0, "")
+    return folder
+
+
+def assert_same_files(folder: Path, expected: Path) -> None:
+    for name in FILES:
+        assert (folder / name).read_bytes() == (expected / name).read_bytes(), name
+
+
+def test_summary(uninterrupted: Path) -> None:
+    out = (uninterrupted / "out.txt").read_text()
+    assert re.search(r"steps +160 of 160 \(0\.08 ps\) with 9 atoms; \d+\.\d steps a second", out)
+    assert re.search(r"temperature +\d+\.\d ± \d+\.\d K", out)
+    assert re.search(r"drift +[+-]\S+ meV/atom/ps", out)
+    assert re.search(r"largest σ +\d+\.\d meV/Å, in step \d+, atom \d \([CHO], counted from 0\)", out)
+    assert re.search(r"frames +\d+\.\d % trusted, \d+\.\d % candidate, .*; \d+ candidates written", out)
+    assert "step 160/160  T " in out
+    assert "\x1b" not in out
+
+
+def test_killed_again_and_again(uninterrupted: Path, tmp_path: Path) -> None:
+    process = program.start(RUN, tmp_path)
+    program.wait_for(tmp_path / "t-md/state.safetensors", process)
+    time.sleep(0.2)
+    process.kill()
+    assert program.finish(process) == -signal.SIGKILL
+    process = program.start([*RUN, "--resume"], tmp_path)
+    time.sleep(0.5)
+    process.kill()
+    program.finish(process)
+    status, _, err = program.run([*RUN, "--resume"], tmp_path)
+    assert (status, err) == (0, "")
+    assert_same_files(tmp_path, uninterrupted)
+
+
+def test_interrupted(uninterrupted: Path, tmp_path: Path) -> None:
+    """Ctrl-C: the state is written, and it is said how to go on."""
+    process = program.start(RUN, tmp_path)
+    program.wait_for(tmp_path / "t-md/state.safetensors", process)
+    time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    assert program.finish(process) == 128 + signal.SIGINT
+    out = (tmp_path / "out.txt").read_text()
+    assert re.search(r"stopped at step \d+; continue with the same command and --resume", out)
+    assert program.run([*RUN, "--resume"], tmp_path)[0] == 0
+    assert_same_files(tmp_path, uninterrupted)
+
+
+def test_full_disk_loses_nothing(uninterrupted: Path, tmp_path: Path) -> None:
+    status, _, err = program.run(RUN, tmp_path, file_size=40_000)
+    assert status == 2
+    assert "t.xyz: no room" in err
+    assert err.count("\n") == 1
+    assert program.run([*RUN, "--resume"], tmp_path)[0] == 0
+    assert_same_files(tmp_path, uninterrupted)
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ("--temperature -5", "temperature -5: must be above 0, in K"),
+        ("--timestep 0", "timestep 0: must be above 0, in fs"),
+        ("--steps 0", "steps 0: must be at least 1"),
+        ("--ensemble nvt", "invalid choice: 'nvt'"),
+        ("--ensemble npt", "has no pressure"),
+        ("--trust-lo much", "--trust-lo much: give eV/Å"),
+        ("--trust-lo 0.5 --trust-hi 0.1", "is above the upper one"),
+        ("--k 9", "k=9: this posterior has 4 samples"),
+        ("--every 0", "every 0: must be at least 1 step"),
+        ("--resume", "nothing to resume from"),
+        ("-o out.traj", "must end in .xyz"),
+        ("-o nowhere/there/out.txt", "must end in .xyz"),
+    ],
+)
+def test_mistakes_are_one_line(
+    change: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    argv = f"md {ETHANOL} {START} -o t.xyz --steps 5 --temperature 300 --device cpu {change}".split()
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("equibayes: error: ")
+    assert err.count("\n") == 1
+    assert part in err
+    assert not (tmp_path / "t.xyz").exists()
+
+
+def test_unknown_species(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.xyz").write_text("2\n\nSi 0 0 0\nSi 0 0 2.3\n")
+    argv = f"md {ETHANOL} {tmp_path}/s.xyz -o {tmp_path}/t.xyz --steps 5 --temperature 300 --device cpu".split()
+    assert main(argv) == 2
+    assert "species Si unknown to this model, which knows H, C, O" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["s.xyz"], "nothing was begun"
+    argv[1] = str(tmp_path / "no.posterior")
+    assert main(argv) == 2
+    assert "no such file" in capsys.readouterr().err

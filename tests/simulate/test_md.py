@@ -1,0 +1,297 @@
+"""Molecular dynamics that watches itself: files, trust levels, what is not a number, and going on after a stop."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.io import read as ase_read
+
+from equibayes.data import read
+from equibayes.errors import InputError
+from equibayes.posterior.file import load
+from equibayes.simulate.calculator import Calculator
+from equibayes.simulate.display import Silent
+from equibayes.simulate.integrators import Conditions
+from equibayes.simulate.log import COLUMNS, read_log
+from equibayes.simulate.md import MdResult, Watch, folder_of, run_md
+from equibayes.simulate.state import load_state
+from equibayes.simulate.trust import Trust
+from tests.samples import salt
+from tests.simulate.posteriors import ETHANOL, ethanol_start, random_posterior
+
+POSTERIOR = load(ETHANOL)
+HOT = Conditions("langevin", 300.0, 0.5, tau=50.0, seed=4)
+EVERYTHING = Trust(1e-6)
+"""Every frame is a candidate."""
+
+
+class Spoiled(Calculator):
+    """σ of atom 3, or its force, becomes something else after some calls."""
+
+    def __init__(self, after: int, change: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__(POSTERIOR, device="cpu", k=2)
+        self.calls, self.after, self.change = 0, after, change
+
+    def calculate(self, *arguments: Any, **options: Any) -> None:
+        super().calculate(*arguments, **options)
+        self.calls += 1
+        if self.calls > self.after:
+            self.change(self.results)
+
+
+def spoil(name: str, value: float) -> Callable[[dict[str, Any]], None]:
+    return lambda results: results[name].__setitem__(3, value)
+
+
+def run(path: Path, steps: int = 20, calculator: Calculator | None = None, **options: Any) -> MdResult:
+    options.setdefault("conditions", HOT)
+    conditions = options.pop("conditions")
+    calculator = calculator or Calculator(POSTERIOR, device="cpu", k=2)
+    return run_md(calculator, ethanol_start(), conditions, steps, path, **options)
+
+
+def test_files(tmp_path: Path) -> None:
+    result = run(tmp_path / "t.xyz", 25, watch=Watch(every=5))
+    assert (result.step, result.ended, result.candidates) == (25, None, 0)
+    log = read_log(tmp_path / "t-md/md.log")
+    frames = ase_read(tmp_path / "t.xyz", ":")
+    assert log["step"].tolist() == [atoms.info["step"] for atoms in frames] == [0, 5, 10, 15, 20, 25]
+    np.testing.assert_allclose(log["time"], 0.5 * log["step"])
+    assert (tmp_path / "t-md/md.svg").read_text().count("temperature, K") == 1
+    last = frames[-1]
+    prediction = POSTERIOR.subset(2).predict(last)
+    np.testing.assert_allclose(last.positions, result.atoms.positions, atol=1e-7)
+    np.testing.assert_allclose(last.get_forces(), prediction.forces, atol=1e-5)
+    np.testing.assert_allclose(last.arrays["forces_std"], prediction.forces_std, atol=1e-5)
+    np.testing.assert_allclose(last.get_momenta(), result.atoms.get_momenta(), atol=1e-7)
+    sigma = np.sqrt(np.square(prediction.forces_std).mean(1))
+    np.testing.assert_allclose(last.arrays["atom_sigma"], sigma, atol=1e-5)
+    numbers = (log["max_devi_f"][-1], log["avg_devi_f"][-1], log["min_devi_f"][-1])
+    np.testing.assert_allclose(numbers, (sigma.max(), sigma.mean(), sigma.min()), atol=1e-5)
+    assert log["atom"][-1] == sigma.argmax()
+    assert log["potential"][-1] == pytest.approx(prediction.energy, abs=1e-5)
+    assert log["energy_std"][-1] == pytest.approx(prediction.energy_std, abs=1e-5)
+    assert log["kinetic"][-1] == pytest.approx(result.atoms.get_kinetic_energy(), abs=1e-7)
+    assert set(log["state"]) == {"trusted"}
+
+
+def test_log_header_names_columns_units_and_levels(tmp_path: Path) -> None:
+    run(tmp_path / "t.xyz", 2, watch=Watch(Trust(0.1, 0.5), deviation="epistemic"))
+    lines = (tmp_path / "t-md/md.log").read_text().splitlines()
+    assert "epistemic sigma" in lines[0]
+    assert "lower trust level 0.1 eV/Å, upper trust level 0.5 eV/Å" in lines[0]
+    assert "temperature K" in lines[1]
+    assert "max_devi_f eV/Å" in lines[1]
+    assert lines[2].removeprefix("# ").split() == list(COLUMNS)
+    assert {"max_devi_f", "avg_devi_f", "min_devi_f"} < set(COLUMNS)
+
+
+def test_epistemic_deviation(tmp_path: Path) -> None:
+    for name in ("total", "epistemic"):
+        run(tmp_path / f"{name}.xyz", 1, watch=Watch(deviation=name))
+    total, epistemic = (read_log(tmp_path / f"{name}-md/md.log") for name in ("total", "epistemic"))
+    expected = POSTERIOR.subset(2).predict(ethanol_start()).forces_epistemic
+    assert epistemic["max_devi_f"][0] == pytest.approx(np.sqrt(np.square(expected).mean(1)).max(), abs=1e-6)
+    assert total["max_devi_f"][0] > epistemic["max_devi_f"][0]
+
+
+def test_stops_at_the_first_candidate(tmp_path: Path) -> None:
+    hot = Conditions("nve", 900.0, 0.5, seed=4)
+    free = run(tmp_path / "free.xyz", 30, conditions=hot, watch=Watch(every=1))
+    deviations = read_log(tmp_path / "free-md/md.log")["max_devi_f"]
+    level = float(deviations[0] + deviations.max()) / 2  # crossed somewhere on the way
+    first = int(np.argmax(deviations >= level))
+    assert 0 < first < 30
+    result = run(tmp_path / "t.xyz", 30, conditions=hot, watch=Watch(Trust(level), "stop"))
+    assert result.step == first
+    assert result.ended is not None
+    assert f"at step {first}: σ of atom" in result.ended
+    assert "above the lower trust level" in result.ended
+    (candidate,) = ase_read(tmp_path / "t-md/candidates.xyz", ":")
+    assert candidate.info["step"] == first
+    assert candidate.info["max_devi_f"] == pytest.approx(deviations[first], abs=1e-6)
+    assert candidate.calc is None, "a prediction is no label"
+    assert read(tmp_path / "t-md/candidates.xyz", require_labels=False)[0].forces is None
+    log = read_log(tmp_path / "t-md/md.log")
+    assert (log["step"][-1], log["state"][-1]) == (first, "candidate"), "the crossing is in the log"
+    assert free.statistics.largest == pytest.approx(deviations.max(), abs=1e-6)
+    assert free.statistics.largest_step == int(deviations.argmax())
+
+
+def test_writes_candidates_and_goes_on(tmp_path: Path) -> None:
+    told: list[tuple[Atoms, float]] = []
+    result = run(
+        tmp_path / "t.xyz",
+        25,
+        watch=Watch(EVERYTHING, "write", candidate_gap=10),
+        on_candidate=lambda atoms, deviation: told.append((atoms, deviation.largest)),
+    )
+    frames = ase_read(tmp_path / "t-md/candidates.xyz", ":")
+    assert [atoms.info["step"] for atoms in frames] == [0, 10, 20], "one in ten steps"
+    assert (result.step, result.candidates, result.ended) == (25, 3, None)
+    assert result.statistics.states["candidate"] == 26
+    np.testing.assert_allclose(told[1][0].positions, frames[1].positions, atol=1e-7)
+
+
+def test_log_only_goes_on(tmp_path: Path) -> None:
+    result = run(tmp_path / "t.xyz", 5, watch=Watch(Trust(1e-7, 1e-6), "log"))
+    assert (result.step, result.ended) == (5, None)
+    assert (tmp_path / "t-md/candidates.xyz").read_text() == ""
+    assert result.statistics.fraction("exploded") == 1.0
+
+
+def test_exploded_frames_are_not_kept(tmp_path: Path) -> None:
+    result = run(tmp_path / "t.xyz", 5, watch=Watch(Trust(1e-7, 1e-6), "write"))
+    assert result.step == 0
+    assert "above the upper trust level" in str(result.ended)
+    assert (tmp_path / "t-md/candidates.xyz").read_text() == ""
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("what", ["forces_uncertainty", "forces_epistemic"])
+def test_sigma_that_is_no_number_is_not_certain(tmp_path: Path, what: str, value: float) -> None:
+    """Not even where no level was set, and never a candidate."""
+    deviation = "total" if what == "forces_uncertainty" else "epistemic"
+    for on_uncertain in ("write", "stop"):
+        path = tmp_path / f"{on_uncertain}.xyz"
+        watch = Watch(EVERYTHING, on_uncertain, deviation)
+        result = run(path, 20, Spoiled(6, spoil(what, value)), watch=watch)
+        log = read_log(folder_of(path) / "md.log")
+        if on_uncertain == "write":
+            assert result.step == 6
+            assert "σ of atom 3 (H) is not finite: the model does not know" in str(result.ended)
+            assert log["state"][-1] == "unknown"
+            assert log["max_devi_f"][-1] == np.inf
+        assert {atoms.info["step"] for atoms in ase_read(folder_of(path) / "candidates.xyz", ":")} == {0}
+    result = run(tmp_path / "log.xyz", 20, Spoiled(6, spoil(what, value)), watch=Watch(deviation=deviation))
+    assert result.step == 20, "with finite forces the dynamics can go on"
+    assert result.statistics.states["unknown"] == 15
+    assert np.isfinite(result.statistics.largest)
+
+
+def test_forces_that_are_no_numbers_end_it(tmp_path: Path) -> None:
+    result = run(tmp_path / "t.xyz", 20, Spoiled(6, spoil("forces", np.nan)), watch=Watch(every=1))
+    assert "exploded" in str(result.ended)
+    assert result.step in (6, 7)
+    for atoms in ase_read(tmp_path / "t.xyz", ":"):
+        assert np.isfinite(atoms.positions).all()
+        assert np.isfinite(atoms.get_forces()).all()
+
+
+@pytest.mark.parametrize("force", [1e4, 1e308])
+def test_leaps_end_it(tmp_path: Path, force: float) -> None:
+    """Finite numbers alone do not make a simulation: the atom is flung away to where the model is at ease again."""
+    result = run(tmp_path / "t.xyz", 20, Spoiled(6, spoil("forces", force)), watch=Watch())
+    assert "exploded at step" in str(result.ended)
+    assert result.step in (6, 7)
+
+
+@pytest.mark.parametrize("ensemble", ["nve", "langevin", "bussi"])
+def test_goes_on_bit_for_bit(tmp_path: Path, ensemble: str) -> None:
+    """Stopped twice, at steps that are none of the regular ones; files and state are those of a run in one go."""
+    conditions = Conditions(ensemble, 400.0, 0.5, tau=30.0, seed=7)
+    watch = Watch(EVERYTHING, "write", every=4, save_every=6)
+    run(tmp_path / "whole.xyz", 30, conditions=conditions, watch=watch)
+    for number, steps in enumerate((7, 19, 30)):
+        run(tmp_path / "parts.xyz", steps, conditions=conditions, watch=watch, resume=number > 0)
+    assert_same(tmp_path / "parts.xyz", tmp_path / "whole.xyz")
+
+
+def test_pressure_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    conditions = Conditions("npt", 300.0, 1.0, tau=30.0, pressure=1.0, pressure_tau=100.0, seed=7)
+    posterior, start = random_posterior(2), salt().to_atoms()
+
+    def go(name: str, steps: int, resume: bool = False) -> MdResult:
+        calculator = Calculator(posterior, device="cpu")
+        return run_md(calculator, start, conditions, steps, tmp_path / name, watch=Watch(every=2), resume=resume)
+
+    result = go("whole.xyz", 12)
+    go("parts.xyz", 5)
+    go("parts.xyz", 12, resume=True)
+    assert_same(tmp_path / "parts.xyz", tmp_path / "whole.xyz")
+    assert result.atoms.get_volume() != start.get_volume()
+    assert "Lattice" in (tmp_path / "whole.xyz").read_text()
+
+
+def assert_same(path: Path, expected: Path) -> None:
+    """Trajectory, log and candidates byte for byte, state bit for bit."""
+    assert path.read_bytes() == expected.read_bytes()
+    ours, theirs = folder_of(path), folder_of(expected)
+    assert (ours / "md.log").read_bytes() == (theirs / "md.log").read_bytes()
+    candidates = [(place / "candidates.xyz").read_text() for place in (ours, theirs)]
+    assert candidates[0].replace(path.name, expected.name) == candidates[1]
+    first, second = (load_state(place / "state.safetensors", {}) for place in (ours, theirs))
+    for name, array in second.memory.items():
+        np.testing.assert_array_equal(first.memory[name], array)
+    assert (first.rng, first.step, first.statistics) == (second.rng, second.step, second.statistics)
+
+
+def test_what_came_after_the_state_is_forgotten(tmp_path: Path) -> None:
+    """A kill leaves files that are longer than the state knows; they are cut back."""
+    watch = Watch(every=2)
+    run(tmp_path / "whole.xyz", 20, watch=watch)
+    run(tmp_path / "t.xyz", 10, watch=watch)
+    with (tmp_path / "t.xyz").open("a") as file:
+        file.write("9\nhalf a fra")
+    with (tmp_path / "t-md/md.log").open("a") as file:
+        file.write("     12   6.0")
+    run(tmp_path / "t.xyz", 20, watch=watch, resume=True)
+    assert_same(tmp_path / "t.xyz", tmp_path / "whole.xyz")
+
+
+def test_refusals(tmp_path: Path) -> None:
+    path = tmp_path / "t.xyz"
+    with pytest.raises(InputError, match="nothing to resume from; start without --resume"):
+        run(path, resume=True)
+    run(path, 4)
+    with pytest.raises(InputError, match="is there already; continue it with --resume or replace it with --overwrite"):
+        run(path, 4)
+    with pytest.raises(InputError, match=r"temperature was 300.0 and is 350.0 now"):
+        run(path, 8, conditions=Conditions("langevin", 350.0, 0.5, tau=50.0, seed=4), resume=True)
+    with pytest.raises(InputError, match="posterior was"):
+        run(path, 8, Calculator(POSTERIOR, device="cpu", k=3), resume=True)
+    with pytest.raises(InputError, match=r"trust-lo was None and is 0.1 now"):
+        run(path, 8, watch=Watch(Trust(0.1)), resume=True)
+    with pytest.raises(InputError, match="steps 0"):
+        run(tmp_path / "u.xyz", 0)
+    with pytest.raises(InputError, match=r"must end in .xyz"):
+        run(tmp_path / "u.traj", 1)
+    path.write_text("")
+    with pytest.raises(InputError, match="it was changed since"):
+        run(path, 8, resume=True)
+    assert run(path, 4, overwrite=True).step == 4
+
+
+def test_finished_runs_can_be_longer_and_nothing_is_done_twice(tmp_path: Path) -> None:
+    run(tmp_path / "t.xyz", 5)
+    assert run(tmp_path / "t.xyz", 5, resume=True).steps_done == 0
+    assert run(tmp_path / "t.xyz", 9, resume=True).steps_done == 4
+
+
+def test_statistics(tmp_path: Path) -> None:
+    """Mean temperature and the slope of the conserved energy are those of the log with a line for each step."""
+    result = run(tmp_path / "t.xyz", 40, conditions=Conditions("nve", 300.0, 0.5), watch=Watch(every=1))
+    log, statistics = read_log(tmp_path / "t-md/md.log"), result.statistics
+    assert statistics.frames == 41
+    assert statistics.mean_temperature == pytest.approx(log["temperature"].mean(), abs=1e-2)
+    assert statistics.temperature_spread == pytest.approx(log["temperature"].std(), abs=1e-2)
+    slope = np.polyfit(log["time"], log["conserved"], 1)[0] * 1e6 / 9
+    assert statistics.drift(9) == pytest.approx(slope, rel=1e-3, abs=1e-3)
+
+
+def test_display_is_told(tmp_path: Path) -> None:
+    class Listener(Silent):
+        def __init__(self) -> None:
+            self.shown: list[tuple[int, str]] = []
+
+        def show(self, step: int, words: str) -> None:
+            self.shown.append((step, words))
+
+    listener = Listener()
+    run(tmp_path / "t.xyz", 20, display=listener)
+    assert [step for step, _ in listener.shown] == [0, 10, 20]
+    assert "K  largest σ " in listener.shown[0][1]
+    assert "meV/Å  trusted" in listener.shown[0][1]

@@ -1,0 +1,58 @@
+"""Deviations and trust levels; above all, that not knowing is never taken for certainty."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from equibayes.errors import InputError
+from equibayes.posterior.file import load
+from equibayes.simulate.trust import STATES, Deviation, Trust, trust_level
+from tests.simulate.posteriors import ETHANOL, random_posterior
+
+
+def test_deviation_of_known_numbers() -> None:
+    found = Deviation.of(np.array([[3.0, 0, 0], [1, 1, 1], [0, 2, 2]]))
+    assert found.largest == pytest.approx(np.sqrt(3))
+    assert found.smallest == 1.0
+    assert found.mean == pytest.approx((np.sqrt(3) + 1 + np.sqrt(8 / 3)) / 3)
+    assert found.atom == 0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_not_a_number_is_not_certain(bad: float) -> None:
+    sigma = np.full((4, 3), 0.01)
+    sigma[2, 1] = bad
+    found = Deviation.of(sigma)
+    assert (found.largest, found.atom) == (np.inf, 2)
+    for trust in (Trust(), Trust(0.1), Trust(0.1, 0.5), Trust(None, 0.5)):
+        assert trust.state(found.largest) == "unknown"
+    assert Trust(0.1, 0.5).state(float("nan")) == "unknown"
+
+
+def test_band() -> None:
+    trust = Trust(0.1, 0.5)
+    found = [trust.state(value) for value in (0.0, 0.0999, 0.1, 0.4999, 0.5, 100.0)]
+    assert found == ["trusted", "trusted", "candidate", "candidate", "exploded", "exploded"]
+    assert Trust(0.1).state(100.0) == "candidate"
+    assert Trust(None, 0.5).state(0.4) == "trusted"
+    assert Trust().state(100.0) == "trusted"
+    assert set(found) < set(STATES)
+
+
+def test_levels_from_words() -> None:
+    posterior = load(ETHANOL)
+    error = posterior.history[-1]["validation_force_mae_of_mean"]
+    assert trust_level("0.25", posterior, "--trust-lo") == 0.25
+    assert trust_level("2.5x", posterior, "--trust-lo") == pytest.approx(2.5 * error)
+    assert trust_level(None, posterior, "--trust-lo") is None
+    with pytest.raises(InputError, match=r"--trust-lo high: give eV/Å such as 0.2, or a multiple"):
+        trust_level("high", posterior, "--trust-lo")
+    with pytest.raises(InputError, match="no frames were held back"):
+        trust_level("2x", replace(random_posterior(1), history=[]), "--trust-lo")
+
+
+@pytest.mark.parametrize("levels", [(0.0, 1.0), (-1.0, None), (0.5, 0.1), (float("nan"), None), (None, float("inf"))])
+def test_senseless_levels(levels: tuple[float | None, float | None]) -> None:
+    with pytest.raises(InputError, match="trust level"):
+        Trust(*levels)
