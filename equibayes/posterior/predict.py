@@ -89,37 +89,60 @@ def predict_each(
     device: torch.device | str = "cpu",
 ) -> Iterator[tuple[Prediction, ...]]:
     """For every structure the predictions of the first k samples, for each k of `ks`: one pass for all of them."""
-    largest = posterior.subset(max(ks))
-    calibration = None if posterior.calibration is None else Calibration.from_dict(posterior.calibration)
-    samples = largest.samples.to(device)
-    edges_at_once = EDGES_AT_ONCE.get(samples.device.type, EDGES_AT_ONCE["cuda"])
-    for batch in _batches(largest, structures, edges_at_once):
-        graph = concatenate([graph for _, graph in batch]).to(device, samples.dtype)
-        frames = [structure for structure, _ in batch]
-        mask = None
-        if posterior.dropout:
-            mask = prediction_masks(posterior.dropout, samples, [len(s) for s in frames], posterior.network.channels[0])
+    ready = ReadyPosterior(posterior, device, k=max(ks))
+    species_of, r_max = posterior.species_of, posterior.network.r_max
+    pairs = ((s, graph_of(s, r_max=r_max, species_of=species_of)) for s in structures)
+    yield from ready.predict_each(pairs, ks, members=members)
+
+
+class ReadyPosterior:
+    """A posterior on a device, its weights prepared once: for many structures, or one that is asked about again and again."""
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        device: torch.device | str,
+        dtype: torch.dtype | None = None,
+        k: int | None = None,
+    ) -> None:
+        """dtype: of the arithmetic (default: the network's);  k: the first k samples (default: all)."""
+        self.posterior = posterior
+        self.samples = posterior.subset(len(posterior) if k is None else k).samples.to(device, dtype)
+        self.weights = posterior.model.layout.forward_weights(self.samples)
+        self.calibration = None if posterior.calibration is None else Calibration.from_dict(posterior.calibration)
+
+    def predict_each(
+        self, pairs: Iterable[tuple[Structure, Graph]], ks: Sequence[int], *, members: bool = False
+    ) -> Iterator[tuple[Prediction, ...]]:
+        """For every structure with its graph the predictions of the first k samples, for each k of `ks`."""
+        edges_at_once = EDGES_AT_ONCE.get(self.samples.device.type, EDGES_AT_ONCE["cuda"])
+        for batch in _batches(pairs, max(1, edges_at_once // len(self.samples))):
+            frames = [structure for structure, _ in batch]
+            graph = concatenate([graph for _, graph in batch]).to(self.samples.device, self.samples.dtype)
+            output = self._evaluate(frames, graph, edges_at_once)
+            yield from zip(*(_split(self.posterior, self.calibration, frames, output.first(k), members) for k in ks))
+
+    def _evaluate(self, frames: Sequence[Structure], graph: Graph, edges_at_once: int) -> "_Arrays":
+        rate, mask = self.posterior.dropout, None
+        if rate:
+            sizes = [len(structure) for structure in frames]
+            mask = prediction_masks(rate, self.samples, sizes, self.posterior.network.channels[0])
         # a structure that is too large for all samples at once gets a few at a time
         few = max(1, edges_at_once // max(1, graph.sender.numel()))
         parts = []
-        for first in range(0, len(samples), few):
+        for first in range(0, len(self.samples), few):
             own = slice(first, first + few)
+            weights = {name: values[own] for name, values in self.weights.items()}
             own_mask = None if mask is None else mask[own]
-            parts.append(_Arrays.of(posterior.model(samples[own], graph, feature_mask=own_mask)))
-        output = _Arrays.joined(parts)
-        yield from zip(*(_split(posterior, calibration, frames, output.first(k), members) for k in ks))
+            parts.append(_Arrays.of(self.posterior.model.forward(weights, graph, feature_mask=own_mask)))
+        return _Arrays.joined(parts)
 
 
-def _batches(
-    posterior: Posterior, structures: Iterable[Structure], edges_at_once: int
-) -> Iterator[list[tuple[Structure, Graph]]]:
-    """Structures with their graphs, grouped so that a batch fits the memory; a single large one stands alone."""
-    limit = max(1, edges_at_once // len(posterior))
-    species_of, r_max = posterior.species_of, posterior.network.r_max
+def _batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[list[tuple[Structure, Graph]]]:
+    """Structures with their graphs, grouped to at most `limit` edges so that a batch fits the memory; a large one stands alone."""
     batch: list[tuple[Structure, Graph]] = []
     atoms = slots = 0
-    for structure in structures:
-        graph = graph_of(structure, r_max=r_max, species_of=species_of)
+    for structure, graph in pairs:
         own_atoms, own_slots = graph.sender.shape[1:]
         # every atom gets as many slots as the widest needs
         if batch and (atoms + own_atoms) * max(slots, own_slots) > limit:

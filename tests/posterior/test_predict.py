@@ -191,14 +191,14 @@ def test_a_large_structure_gets_a_few_samples_at_a_time(
     posterior: Posterior, dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     posterior = replace(posterior, dropout=dropout)
-    model, seen = posterior.model, []
+    forward, seen = posterior.model.forward, []
     (at_once,) = predict(posterior, [salt()])
 
-    def watched(samples: torch.Tensor, *rest: object, **options: object) -> object:
-        seen.append(len(samples))
-        return model(samples, *rest, **options)  # type: ignore[arg-type]
+    def watched(weights: dict[str, torch.Tensor], *rest: object, **options: object) -> object:
+        seen.append(len(weights["embedding"]))
+        return forward(weights, *rest, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setitem(posterior.__dict__, "model", watched)
+    monkeypatch.setattr(posterior.model, "forward", watched)
     monkeypatch.setitem(module.EDGES_AT_ONCE, "cpu", 3 * graph(salt()).sender.numel())
     (in_parts,) = predict(posterior, [salt()])
     assert seen == [3, 1]
