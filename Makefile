@@ -12,10 +12,10 @@ demo: $(RUN)  ## the main job on bundled real data, on a CPU
 	$(BIN)/python examples/demo.py --output demo-output
 
 test: lint  ## lint, types, layers and all tests that take less than a few minutes
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: lint  ## also the longer checks
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(DEV)
 	$(BIN)/ruff check
