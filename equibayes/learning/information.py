@@ -1,0 +1,93 @@
+"""How much a label would tell, from the k posterior samples: pure functions of arrays.
+
+Under sample s the force components of a structure are f_s + noise, with the predicted noise σ_a.  Deviations of the samples from their
+mean, over the noise, are the rows of
+
+    Z [k, 3n],    Z_sc = (f_sc − mean_s f_sc) / σ_a,c
+
+For one component the Gaussian fitted to the mixture has the total variance σ_a²(1 + mean_s Z_s²), so that a label gives
+
+    ½ ln(total variance / aleatoric variance)        nats.
+
+Several components share the same k samples; what they tell together (BALD for a whole structure, or for a batch of them) is
+
+    ½ ln det(1 + Z Zᵀ/k),        1 and Z Zᵀ being k × k,
+
+which counts once what correlated forces would say twice.  A batch is chosen greedily: a structure is worth what it adds to
+
+    S = 1 + Σ_chosen Z Zᵀ/k,
+
+and the epistemic variance of a component that remains once the batch is labelled is σ_a² · zᵀ S⁻¹ z / k.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from equibayes.simulate.trust import Deviation
+
+
+def whitened(forces: np.ndarray, aleatoric: np.ndarray) -> np.ndarray:
+    """Z [k, 3n] from the forces [k, n, 3] of the samples and the aleatoric σ [n, 3], both eV/Å."""
+    return ((forces - forces.mean(0)) / aleatoric).reshape(len(forces), -1)
+
+
+def information(z: np.ndarray) -> float:
+    """Nats that the label of one structure tells about the samples; 0 where they agree."""
+    return _half_log_det(np.eye(len(z)) + z @ z.T / len(z))
+
+
+def component_information(total: np.ndarray, aleatoric: np.ndarray) -> np.ndarray:
+    """Nats that each component alone tells: ½ ln(total variance / aleatoric variance), from standard deviations."""
+    return np.log(total / aleatoric)
+
+
+def greedy_information(structures: Sequence[np.ndarray], count: int) -> tuple[list[int], list[float]]:
+    """Indices of a batch in the order of choice, and the nats that each added to those before it.
+
+    structures: Z [k, 3n] of each candidate.
+    """
+    grams = [z @ z.T / len(z) for z in structures]
+    chosen: list[int] = []
+    gains: list[float] = []
+    known = np.eye(len(structures[0])) if structures else np.eye(1)
+    while len(chosen) < min(count, len(structures)):
+        before = _half_log_det(known)
+        added = [-np.inf if i in chosen else _half_log_det(known + gram) - before for i, gram in enumerate(grams)]
+        best = int(np.argmax(added))
+        chosen.append(best)
+        gains.append(float(added[best]))
+        known = known + grams[best]
+    return chosen, gains
+
+
+def greedy_sigma(
+    structures: Sequence[np.ndarray], aleatoric: Sequence[np.ndarray], count: int
+) -> tuple[list[int], list[float]]:
+    """Indices of a batch, each the structure with the largest atomic σ (eV/Å) that remains once those before it are labelled.
+
+    structures: Z [k, 3n] of each candidate; aleatoric: its σ_a [n, 3], eV/Å.
+    """
+    chosen: list[int] = []
+    left: list[float] = []
+    known = np.eye(len(structures[0])) if structures else np.eye(1)
+    while len(chosen) < min(count, len(structures)):
+        inverse = np.linalg.inv(known)
+        values = [
+            -np.inf if i in chosen else _largest_left(z, sigma, inverse)
+            for i, (z, sigma) in enumerate(zip(structures, aleatoric, strict=True))
+        ]
+        best = int(np.argmax(values))
+        chosen.append(best)
+        left.append(float(values[best]))
+        known = known + structures[best] @ structures[best].T / len(known)
+    return chosen, left
+
+
+def _largest_left(z: np.ndarray, aleatoric: np.ndarray, inverse: np.ndarray) -> float:
+    epistemic = np.einsum("sc,st,tc->c", z, inverse, z).reshape(aleatoric.shape) / len(z)
+    return Deviation.of(aleatoric * np.sqrt(1 + epistemic)).largest
+
+
+def _half_log_det(matrix: np.ndarray) -> float:
+    return 0.5 * float(np.linalg.slogdet(matrix)[1])

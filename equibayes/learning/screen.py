@@ -1,0 +1,82 @@
+"""Which structures may be sent to a labeller at all, judged before any is chosen.
+
+| state     |                                                                                     |
+|-----------|-------------------------------------------------------------------------------------|
+| candidate | may be sent                                                                         |
+| known     | σ is below the lower trust level: a label would teach little                        |
+| labelled  | has a label already, or failed when it was asked for                                |
+| twin      | the same geometry stands earlier among the proposals                                |
+| too close | two atoms are nearer than bonds can be                                              |
+| exploded  | σ is at or above the upper trust level                                              |
+| unknown   | positions or σ are not numbers: never taken for certain, and nothing to compute     |
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from ase.data import covalent_radii
+
+from equibayes.data.neighbors import neighbor_list
+from equibayes.data.structures import Structure
+from equibayes.simulate.trust import Trust
+
+STATES = ("candidate", "known", "labelled", "twin", "too close", "exploded", "unknown")
+CLOSEST = 0.5
+"""Share of the sum of two covalent radii below which atoms have collided: C-C 0.76 Å, O-H 0.49 Å, H-H 0.31 Å."""
+
+
+def screen(
+    structures: Sequence[Structure],
+    sigma: Sequence[float] | np.ndarray,
+    asked: Collection[bytes] = (),
+    trust: Trust | None = None,
+    closest: float = CLOSEST,
+) -> list[str]:
+    """The state of each structure.
+
+    sigma    [n] eV/Å, the largest deviation of each (see `trust.py`)
+    asked    geometry digests of everything that was ever sent to the labeller, with or without success
+    closest  share of the sum of covalent radii
+    """
+    states: list[str] = []
+    seen: set[bytes] = set()
+    for structure, deviation in zip(structures, sigma, strict=True):
+        digest = structure.geometry_digest()
+        state = _geometry_state(structure, digest, asked, seen, closest)
+        states.append(state or _sigma_state(float(deviation), trust or Trust()))
+        seen.add(digest)
+    return states
+
+
+def sound(structure: Structure, closest: float = CLOSEST) -> bool:
+    """Whether a structure can be evaluated and labelled: finite, and no two atoms in each other."""
+    return bool(np.isfinite(structure.positions).all()) and not too_close(structure, closest)
+
+
+def too_close(structure: Structure, closest: float = CLOSEST) -> bool:
+    """Whether two atoms are nearer than this share of the sum of their covalent radii, periodic images included."""
+    radii = covalent_radii[structure.numbers]
+    edges = neighbor_list(
+        structure.positions, structure.cell, structure.pbc, max(2 * closest * float(radii.max()), 0.1)
+    )
+    distance = np.linalg.norm(edges.vector, axis=1)
+    return bool((distance < closest * (radii[edges.receiver] + radii[edges.sender])).any())
+
+
+def _geometry_state(
+    structure: Structure, digest: bytes, asked: Collection[bytes], seen: Collection[bytes], closest: float
+) -> str | None:
+    if not np.isfinite(structure.positions).all():
+        return "unknown"
+    if digest in asked:
+        return "labelled"
+    if digest in seen:
+        return "twin"
+    return "too close" if too_close(structure, closest) else None
+
+
+def _sigma_state(deviation: float, trust: Trust) -> str:
+    state = trust.state(deviation)
+    if state == "trusted":
+        return "candidate" if trust.lower is None else "known"
+    return state
