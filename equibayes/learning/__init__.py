@@ -1,0 +1,1 @@
+"""Learning from new labels: which structures are worth one, and the engines that compute them."""
