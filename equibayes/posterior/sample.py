@@ -63,9 +63,25 @@ class Prepared:
 
 def prepare(data: Dataset, config: SampleConfig) -> Prepared:
     """Hold frames back, fit energy reference and scales on the rest, lay out the model."""
-    train, validation = hold_back(data, config.data.validation, config.seed)
-    reference = fit_reference(train, config)
-    scaled = fit_scales(config.network, train)
+    return lay_out(*hold_back(data, config.data.validation, config.seed), config)
+
+
+def lay_out(
+    train: Dataset,
+    validation: Dataset,
+    config: SampleConfig,
+    *,
+    network: NetworkConfig | None = None,
+    reference: EnergyReference | None = None,
+) -> Prepared:
+    """The same for frames that are held back already.
+
+    network, reference  those of an earlier posterior, whose weights shall mean the same here; else fitted to the training frames
+    """
+    if reference is None:
+        reference = fit_reference(train, config)
+    told = config.network.per_type_energy_shifts
+    scaled = fit_scales(config.network if network is None else replace(network, per_type_energy_shifts=told), train)
     shifts = {name: reference.shifts.get(atomic_number(name), 0.0) for name in scaled.type_names}
     network = replace(scaled, per_type_energy_shifts=shifts)
     force = rms_force(train)
@@ -121,10 +137,26 @@ def sample(
     overwrite  replace an earlier output and its run; without it they are an `InputError`
     device     cpu, cuda, …; by default a GPU if there is one
     """
-    config, display = config or sample_config(), display or Silent()
+    prepared = prepare(data, config or sample_config())
+    return sample_prepared(
+        prepared, data, output=output, resume=resume, overwrite=overwrite, device=device, display=display
+    )
+
+
+def sample_prepared(
+    prepared: Prepared,
+    data: Dataset,
+    *,
+    start: torch.Tensor | None = None,
+    output: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: torch.device | str | None = None,
+    display: Display | None = None,
+) -> Posterior:
+    """The same once everything before the first step is settled; `start` are the weights [K, P] to begin with, if not random ones."""
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    prepared = prepare(data, config)
-    runner = make_runner(prepared, data, device, display)
+    runner = make_runner(prepared, data, device, display or Silent(), start=start)
 
     def finish(state: RunState) -> Posterior:
         return gather(prepared, state, runner.schedule.sample_steps)
@@ -179,17 +211,23 @@ def make_runner(
     display: Display,
     identities: Sequence[int] | None = None,
     make_potential: Callable[[Prepared, ResidentData], Potential] | None = None,
+    start: torch.Tensor | None = None,
 ) -> ChainRunner:
     """The chains of a run, on their device.
 
     identities      their numbers, 0 … K−1 unless given
     make_potential  what they descend, if not the negative log posterior
+    start           weights [K, P] to begin with; they change nothing in what is sampled, only where the chains begin
     """
     config, center = prepared.config, prepared.config.prior.center
     about = {"config": config.to_dict(), "the data": data.fingerprint()}
-    prior, start = make_prior(prepared, device), None
+    prior = make_prior(prepared, device)
+    if start is not None:
+        start = _checked_start(start, prepared)
+        about["the start"] = hashlib.sha256(start.numpy().tobytes()).hexdigest()
     if center is not None and isinstance(prior, CentredNormal):
         about["the file of prior.center"] = hashlib.sha256(Path(center).read_bytes()).hexdigest()
+    if center is not None and isinstance(prior, CentredNormal) and start is None:
         key = NoiseKey(config.seed, range(config.chains) if identities is None else identities)
         start = start_near_center(prior, key)
     train = prepared.resident(prepared.train, device)
@@ -209,6 +247,16 @@ def start_near_center(prior: CentredNormal, key: NoiseKey) -> torch.Tensor:
     a draw from a wide one would forget what the centre knows; so a tenth of the width."""
     noise = standard_normal(key, 0, len(prior.center), stream=STREAM_START, dtype=prior.center.dtype)
     return prior.center + START_SHARE * prior.width * noise.to(prior.center.device)
+
+
+def _checked_start(start: torch.Tensor, prepared: Prepared) -> torch.Tensor:
+    """On the CPU, in the network's precision; one row a chain."""
+    shape, size = tuple(start.shape), prepared.model.layout.size
+    if shape != (prepared.config.chains, size):
+        raise InputError(
+            f"a start of shape {shape} does not fit {prepared.config.chains} chains with {size} weights each; use the same network"
+        )
+    return start.detach().cpu().to(getattr(torch, prepared.network.model_dtype)).contiguous()
 
 
 def gather(prepared: Prepared, state: RunState, steps: list[int]) -> Posterior:

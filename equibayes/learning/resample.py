@@ -1,0 +1,105 @@
+"""A posterior of more data from the posterior of less: chains go on from its samples instead of beginning at random.
+
+What is sampled stays the same: the prior is that of the settings, N(0, I), and the likelihood that of all the data.  Only the beginning
+differs, so the burn-in can be short.  The mass is gathered anew in its first part: the new data change the gradients it is made of.
+
+The scales of the network (type_names, avg_num_neighbors, per_type_energy_scales) and what an energy of 0 means are those of the earlier
+posterior: with other scales the same weights would be another function.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from equibayes.config import setting
+from equibayes.data.dataset import Dataset
+from equibayes.data.elements import formula
+from equibayes.errors import InputError
+from equibayes.posterior.file import Posterior
+from equibayes.posterior.sample import lay_out, sample_prepared
+from equibayes.sampling.progress import Display
+from equibayes.sampling.settings import SampleConfig
+
+
+@dataclass(frozen=True)
+class ResampleSettings:
+    """How a posterior follows when labels were added."""
+
+    warm: bool = setting(True, "begin with the samples of the round before; false: from random weights, at full length")
+    burn_in: float = setting(0.25, "length of the burn-in, as a share of sample.burn_in.steps")
+    initial: float = setting(0.3, "learning rate at its start, as a share of sample.burn_in.initial")
+    freeze_mass: float = setting(0.5, "share of this burn-in after which the mass is constant")
+
+    def __post_init__(self) -> None:
+        for name in ("burn_in", "initial", "freeze_mass"):
+            value = getattr(self, name)
+            if not 0 < value <= 1:
+                raise InputError(f"resample.{name}={value}: must be a share above 0 and at most 1")
+
+
+def warm_config(config: SampleConfig, settings: ResampleSettings) -> SampleConfig:
+    """The same chains with a short burn-in that needs no noise-free start."""
+    full = config.burn_in
+    initial = max(settings.initial * full.initial, full.final)
+    return replace(
+        config,
+        burn_in=replace(
+            full,
+            steps=max(1, round(settings.burn_in * full.steps)),
+            initial=initial,
+            freeze_mass=settings.freeze_mass,
+            noise_free=0.0,
+            early=0.0,
+        ),
+    )
+
+
+def starts(posterior: Posterior, chains: int) -> torch.Tensor:
+    """[K, P]: for every chain its own latest sample; one that gave none begins where another ended."""
+    latest = {int(chain): row for row, chain in enumerate(posterior.chain.tolist())}
+    order = [latest[chain] for chain in sorted(latest)]
+    rows = [latest.get(chain, order[chain % len(order)]) for chain in range(chains)]
+    return posterior.samples[rows]
+
+
+def resample(
+    before: Posterior,
+    train: Dataset,
+    validation: Dataset,
+    config: SampleConfig,
+    settings: ResampleSettings | None = None,
+    *,
+    seen: Dataset | None = None,
+    output: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: torch.device | str | None = None,
+    display: Display | None = None,
+) -> Posterior:
+    """The posterior given `train`, by chains that begin with the samples of `before`.
+
+    seen  what `before` was conditioned on; where `train` has formulas that were not among it, energies are referred to zero anew
+    """
+    same_formulas = seen is None or _formulas(train) <= _formulas(seen)
+    prepared = lay_out(
+        train,
+        validation,
+        warm_config(config, settings or ResampleSettings()),
+        network=before.network,
+        reference=before.reference if same_formulas else None,
+    )
+    return sample_prepared(
+        prepared,
+        Dataset.concatenate([train, validation]),
+        start=starts(before, config.chains),
+        output=output,
+        resume=resume,
+        overwrite=overwrite,
+        device=device,
+        display=display,
+    )
+
+
+def _formulas(data: Dataset) -> set[str]:
+    return {formula(structure.numbers) for structure in data}
