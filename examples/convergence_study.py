@@ -10,7 +10,7 @@ The two are compared on unseen frames (`predictive_comparison.py`).  The subject
 same test is made of a subject at temperature 0.5, of one with too much gradient noise, and of two halves of the reference.
 Stages are kept in --work, so an interrupted study goes on where it stopped.
 
-    python examples/convergence_study.py            about 25 minutes on one core
+    python examples/convergence_study.py            about 26 minutes on one core
     python examples/convergence_study.py --quick    a minute or two; shows that it runs, and little else
 """
 

@@ -212,7 +212,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "network_preset": "small",
         "chains": 4,
         "samples": 8,
-        "burn_in": {"steps": 7_000, "batch_size": 4, "initial": 3e-2, "final": 1e-4, "noise_free": 0.1},
+        "burn_in": {"steps": 6_000, "batch_size": 4, "initial": 3e-2, "final": 1e-4, "noise_free": 0.1},
         "cycles": {"length": 500, "batch_size": 4},
     },
     # a good posterior in the least time: eight minutes on one H200 (examples/standard_preset.py)
