@@ -1,0 +1,69 @@
+"""Relax an EDOT oligomer and run the paper's molecular dynamics with GFN2-xTB; a killed run continues where it was.
+
+    python examples/pedot/run.py 8 --folder pedot-runs          # one process a length: 8, 12 and 16
+    python examples/pedot/run.py 8 --folder pedot-runs --temperature 400 --steps 4000
+
+Needs `pip install equibayes[pedot]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import trajectory
+
+from equibayes.learning.blas import preload_environment
+from equibayes.learning.labeller_calculator import LabellerCalculator
+from equibayes.learning.labellers import Labeller
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("units", type=int, help="EDOT units in the chain")
+    parser.add_argument("--folder", type=Path, default=Path("pedot-runs"), help="where frames and checkpoints go")
+    parser.add_argument("--temperature", type=float, default=300.0, help="K; 300 by default")
+    parser.add_argument("--steps", type=int, default=trajectory.STEPS, help="of 0.5 fs; 2000 by default")
+    parser.add_argument("--seed", type=int, default=0, help="of start geometry, velocities and thermostat")
+    given = parser.parse_args()
+    with Labeller("gfn2-xtb", {"accuracy": 1.0}, follow=True) as labeller:
+        calculator = LabellerCalculator(labeller)
+        record = trajectory.run(given.units, given.folder, calculator, given.temperature, given.steps, given.seed)
+        origin = provenance(labeller, record, given)
+    (given.folder / f"pedot_{given.units}.json").write_text(json.dumps(origin, indent=2, ensure_ascii=False) + "\n")
+
+
+def provenance(labeller: Labeller, record: trajectory.Record, given: argparse.Namespace) -> dict[str, Any]:
+    """What the frames rest on."""
+    return {
+        **labeller.provenance,
+        "linear_algebra": "MKL, sequential" if preload_environment() else "as in the wheel of tblite",
+        "packages": {name: importlib.metadata.version(name) for name in ("ase", "rdkit", "numpy")},
+        "units": given.units,
+        "temperature_K": given.temperature,
+        "steps": given.steps,
+        "time_step_fs": trajectory.TIME_STEP_FS,
+        "thermostat": "stochastic velocity rescaling (Bussi)",
+        "thermostat_time_fs": trajectory.THERMOSTAT_TIME_FS,
+        "relaxed_below_eV_per_A": trajectory.LARGEST_FORCE_EV_A,
+        "seed": given.seed,
+        "relaxed_energy_eV": float(record.energies[0]),
+        "median_wall_seconds_per_step": round(float(np.median(record.wall_seconds[1:])), 3),
+        "hardware": f"one core of {_processor()}, shared with other work",
+    }
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().split("\n") if information.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+if __name__ == "__main__":
+    main()
