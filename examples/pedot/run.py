@@ -31,7 +31,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=trajectory.STEPS, help="of 0.5 fs; 2000 by default")
     parser.add_argument("--seed", type=int, default=0, help="of start geometry, velocities and thermostat")
     given = parser.parse_args()
-    with Labeller("gfn2-xtb", {"accuracy": 1.0}, follow=True) as labeller:
+    # An hour: whoever pauses the machine does not end the run.
+    with Labeller("gfn2-xtb", {"accuracy": 1.0}, follow=True, time_limit_s=3600.0) as labeller:
         calculator = LabellerCalculator(labeller)
         record = trajectory.run(given.units, given.folder, calculator, given.temperature, given.steps, given.seed)
         origin = provenance(labeller, record, given)
