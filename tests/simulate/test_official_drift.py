@@ -1,0 +1,70 @@
+"""Energy conservation in float32 beside the official NequIP package: the same weights, the same start, the same integrator."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ase.calculators.calculator import Calculator as AseCalculator
+
+from equibayes.bayes.model import StochasticModel
+from equibayes.data.elements import atomic_number
+from equibayes.data.reference import EnergyReference
+from equibayes.data.structures import Structure
+from equibayes.network.official import convert_official
+from equibayes.posterior.file import Posterior
+from equibayes.simulate.calculator import Calculator
+from tests.official import build, evaluate_official, settings
+from tests.samples import ethanol
+from tests.simulate.test_integrators import shadow_energies
+
+ARGUMENTS = settings(model_dtype="float32")
+TIMESTEP = 0.05  # fs; so short that what is left is rounding, not the integrator
+
+
+class Official(AseCalculator):
+    """The package's own evaluation of its own model."""
+
+    implemented_properties = ["energy", "forces"]  # noqa: RUF012
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def calculate(self, atoms: Any = None, properties: Any = (), system_changes: Any = ()) -> None:
+        super().calculate(atoms, properties, system_changes)
+        structure = Structure.from_atoms(self.atoms.copy())
+        found = evaluate_official(self.model, structure, ARGUMENTS["type_names"], ARGUMENTS["r_max"])
+        self.results = {"energy": found["energy"], "forces": found["forces"]}
+
+
+def as_posterior(model: torch.nn.Module) -> Posterior:
+    """One sample: the official weights for the means, the start for the deviations."""
+    converted = convert_official(ARGUMENTS, model.state_dict())
+    config = replace(converted.config, model_dtype="float32")
+    stochastic = StochasticModel(config)
+    samples = stochastic.layout.start(1, 0)
+    samples[:, : converted.weights.shape[1]] = converted.weights.float()
+    one = torch.zeros(1, dtype=torch.int64)
+    shifts = {atomic_number(name): shift for name, shift in converted.shifts.items()}
+    return Posterior(samples, one, one, config, EnergyReference("given", shifts))
+
+
+def test_rounding_is_of_the_size_of_the_official_package() -> None:
+    """Change of the conserved energy from step to step in float32, within 2.5 times the package's.
+
+    Found: 0.31 µeV for nine atoms, against 0.19 µeV there, which keeps its geometry in float64.  Over 0.1 ps and three starts the drift
+    is 0.51, 0.09 and −0.11 meV/atom/ns, against 0.22, 0.19 and 0.08 there.
+    """
+    model = build(**ARGUMENTS)
+    found, starts = {}, {}
+    for name, calculator in (("ours", Calculator(as_posterior(model), device="cpu")), ("official", Official(model))):
+        atoms = ethanol().to_atoms()
+        atoms.calc = calculator
+        starts[name] = (atoms.get_potential_energy(), atoms.get_forces())
+        found[name] = float(np.std(np.diff(shadow_energies(atoms, 100, TIMESTEP))))
+    assert starts["ours"][0] == pytest.approx(starts["official"][0], abs=1e-4)
+    np.testing.assert_allclose(starts["ours"][1], starts["official"][1], atol=1e-4)
+    assert found["ours"] < 2.5 * found["official"], found
+    assert found["ours"] < 1e-6, "eV"
