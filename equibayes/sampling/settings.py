@@ -53,7 +53,9 @@ class BurnInSettings:
     freeze_mass: float = setting(
         0.9, "share of the burn-in after which the mass is constant; no sample is taken before"
     )
-    noise_free: float = setting(0.1, "share of the burn-in without injected noise (fast start; the paper has 0)")
+    noise_free: float = setting(
+        0.0, "share of the burn-in without injected noise (the paper's outlook; did not help, see results)"
+    )
     early: float = setting(0.0, "share of the burn-in with the smaller batch below (fast start; the paper has 0)")
     early_batch_size: int = setting(4, "configurations in a minibatch during that share")
 
@@ -212,7 +214,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "network_preset": "small",
         "chains": 4,
         "samples": 8,
-        "burn_in": {"steps": 6_000, "batch_size": 4, "initial": 3e-2, "final": 1e-4, "noise_free": 0.1},
+        "burn_in": {"steps": 5_000, "batch_size": 4, "initial": 3e-2, "final": 1e-4},
         "cycles": {"length": 500, "batch_size": 4},
     },
     # a good posterior in the least time: eight minutes on one H200 (examples/standard_preset.py)
