@@ -145,6 +145,8 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
 
 def _as(value: Any, option: Any) -> Any:
     origin, args = get_origin(option) or option, get_args(option)
+    if option is Any:  # settings that are somebody else's, such as those of a labeller's engine
+        return value
     if option is type(None) or option is None:
         if value is None or value == "none":
             return None
@@ -176,7 +178,14 @@ def _as(value: Any, option: Any) -> Any:
 
 
 def _describe(option: Any) -> str:
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", type(None): "none"}
+    names = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "a word",
+        type(None): "none",
+        Any: "anything",
+    }
     origin = get_origin(option)
     if origin is Literal:
         return " or ".join(map(str, get_args(option)))

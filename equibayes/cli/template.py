@@ -1,4 +1,4 @@
-"""`equibayes template sample`: every setting with its meaning, as YAML to edit."""
+"""`equibayes template sample` and `learn`: every setting with its meaning, as YAML to edit."""
 
 import argparse
 from typing import Any
@@ -14,7 +14,7 @@ def add_parser(verbs: Any) -> None:
         description="Print all settings of a verb with their meaning; edit what you need and delete the rest.",
         epilog="example:\n  equibayes template sample --preset standard > settings.yaml\n",
     )
-    parser.add_argument("verb", choices=["sample"], metavar="VERB", help="sample")
+    parser.add_argument("verb", choices=["sample", "learn"], metavar="VERB", help="sample or learn")
     parser.add_argument("--preset", choices=list(PRESETS), default="quick", help="values to start from (default quick)")
     parser.add_argument("--network", choices=list(NETWORKS), help="network instead of the preset's")
     parser.set_defaults(run=run)
@@ -22,5 +22,10 @@ def add_parser(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     print(f"# settings of `equibayes {arguments.verb}`, preset {arguments.preset}; what you delete keeps its value")
+    if arguments.verb == "learn":
+        from equibayes.learning.settings import learn_config
+
+        print(template(learn_config(arguments.preset, arguments.network)))
+        return 0
     print(template(sample_config(arguments.preset, arguments.network)))
     return 0

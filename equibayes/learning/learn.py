@@ -1,0 +1,272 @@
+"""The loop: propose → select → label → extend the data → resample → measure, until a rule says stop.
+
+    learner = Learner(config, Inputs(pool, start, test), labeller, "study")
+    reason = learner.run()
+
+Everything that is decided is written before it is used (see `rounds.py`), and everything random follows from the seed and the number of
+the round: a killed run goes on with the same command and ends in the same files.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from equibayes.data.dataset import Dataset
+from equibayes.data.structures import Structure
+from equibayes.errors import InputError
+from equibayes.files import lock, make_folder, remove_leftovers
+from equibayes.learning.curve import write_curve
+from equibayes.learning.diversity import descriptors
+from equibayes.learning.exact_xyz import write_exact
+from equibayes.learning.measure import errors_on, surveyed, told
+from equibayes.learning.pool_labels import Labels
+from equibayes.learning.propose import MdProposer, PoolProposer, Proposer
+from equibayes.learning.resample import resample
+from equibayes.learning.rounds import Round
+from equibayes.learning.screen import STATES, screen, sound
+from equibayes.learning.select import Choice, choose, deviations
+from equibayes.learning.settings import LearnConfig
+from equibayes.learning.study import Inputs, check_same_study, with_species
+from equibayes.posterior.file import Posterior, load
+from equibayes.posterior.predict import predict
+from equibayes.posterior.sample import hold_back, lay_out, run_folder, sample_prepared
+from equibayes.sampling import checkpoint
+from equibayes.sampling.progress import Display
+from equibayes.simulate.trust import Trust, trust_level
+
+
+class Learner:
+    """One study in one folder."""
+
+    def __init__(
+        self,
+        config: LearnConfig,
+        inputs: Inputs,
+        labeller: Labels,
+        folder: str | Path,
+        *,
+        device: str = "cpu",
+        display: Callable[[], Display | None] = lambda: None,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        if not len(inputs.pool):
+            raise InputError("the pool holds no structures; name others")
+        self.inputs, self.labeller, self.folder = inputs, labeller, Path(folder)
+        self.device, self.display, self.say = device, display, say
+        self.config = replace(config, sample=with_species(config, inputs))
+        self.proposer: Proposer
+        if config.propose == "md":
+            self.proposer = MdProposer(inputs.pool, config.md, device, say)
+        else:
+            self.proposer = PoolProposer(inputs.pool)
+        self.isolated = {**inputs.pool.isolated_atoms, **(inputs.start.isolated_atoms if inputs.start else {})}
+
+    def run(self) -> str:
+        """Go on from wherever the folder stands; returns why it ended."""
+        with lock(make_folder(self.folder)):
+            remove_leftovers(self.folder)
+            check_same_study(self.folder, self.inputs, self.config)
+            current, before = Round(self.folder, 0), None
+            if current.note("choice") is None:
+                self._first_choice(current)
+            while True:
+                remove_leftovers(make_folder(current.path))
+                new = current.note("measured") is None
+                posterior = self._work(current, before)
+                reason = self._choose_next(current, posterior)
+                if new or reason is not None:
+                    write_curve(self.folder, name=self.config.select.kind)
+                if reason is not None:
+                    return reason
+                before, current = posterior, current.next()
+
+    def _work(self, current: Round, before: Posterior | None) -> Posterior:
+        """Labels, data, posterior and measurement of a round whose choice is made."""
+        if not current.data.exists():
+            self._label(current)
+        if not current.posterior.exists():
+            self._sample(current, before)
+        posterior = load(
+            current.posterior
+        )  # also when it is new: what is stored in half precision is not what was in memory
+        if current.note("measured") is None:
+            measured = self._measure(current, posterior)
+            current.write_note("measured", measured)
+            self.say(f"round {current.number}: {told(measured)}")
+        return posterior
+
+    def _first_choice(self, first: Round) -> None:
+        """Labelled structures that the user gives, or some of the proposals at random."""
+        config, start = self.config, self.inputs.start
+        if start is not None:
+            first.write_choice([], {"round": 0, "kind": "start", "from": start.name, "chosen": []})
+            return
+        rng = np.random.default_rng([config.sample.seed, 0])
+        proposals = self.proposer.first(config.start_labels, rng)
+        states = screen(proposals, np.zeros(len(proposals)), self._digests(None), None, config.select.closest)
+        good = [i for i, state in enumerate(states) if state == "candidate"]
+        count = min(config.start_labels, config.budget or config.start_labels)
+        chosen = choose("random", good, count, seed=[config.sample.seed, 0])
+        if not chosen:
+            raise InputError(
+                "no structure of the pool can be labelled: all are test frames, or their atoms are too close"
+            )
+        self._write_choice(first, proposals, chosen, {"kind": "random", "reason": "to begin with"})
+
+    def _label(self, current: Round) -> None:
+        wanted = current.asked()
+        if wanted:
+            self.say(f"round {current.number}: {len(wanted)} structures to label with {self.config.labeller}")
+        for number, why in current.label(self.labeller):
+            if why:
+                self.say(f"structure {number} ({wanted[number].source or 'proposed'}) is lost: {why}")
+        new, failures = current.labelled(), current.failures()
+        if wanted and not new:
+            current.forget_failures()
+            raise InputError(
+                f"round {current.number}: none of {len(wanted)} structures could be labelled ({failures[0]}); "
+                "mend the labeller, then the same command goes on"
+            )
+        earlier: list[Structure] = list(self.inputs.start or []) if current.number == 0 else []
+        if current.number:
+            earlier = list(Round(self.folder, current.number - 1).training_data(self.isolated))
+        write_exact(current.data, [*earlier, *new])
+
+    def _parts(self, current: Round) -> tuple[Dataset, Dataset]:
+        """Training and held-back frames; the latter are those of the first round for ever, since chains remember what they saw."""
+        config, data = self.config.sample, current.training_data(self.isolated)
+        first = Round(self.folder, 0).training_data(self.isolated)
+        train, validation = hold_back(first, config.data.validation, config.seed)
+        return Dataset([*train, *data[len(first) :]], data.name, self.isolated), validation
+
+    def _sample(self, current: Round, before: Posterior | None) -> None:
+        train, validation = self._parts(current)
+        checkpoints = checkpoint.newest_first(run_folder(current.posterior))
+        options: dict[str, Any] = {
+            "output": current.posterior,
+            "resume": bool(checkpoints),
+            "device": self.device,
+            "display": self.display(),
+        }
+        warm = before is not None and self.config.resample.warm
+        self.say(
+            f"round {current.number}: sampling with {len(train)} labels"
+            + (", from the samples of the round before" if warm else ", from random weights")
+        )
+        if before is None or not warm:
+            prepared = lay_out(train, validation, self.config.sample)
+            sample_prepared(prepared, Dataset.concatenate([train, validation]), **options)
+            return
+        seen, _ = self._parts(Round(self.folder, current.number - 1))
+        resample(before, train, validation, self.config.sample, self.config.resample, seen=seen, **options)
+
+    def _measure(self, current: Round, posterior: Posterior) -> dict[str, Any]:
+        train, validation = self._parts(current)
+        measured: dict[str, Any] = {
+            "round": current.number,
+            "labels": len(train) + len(validation),
+            "asked": len(self._asked(current)),
+            "failed": len(current.failures()),
+        }
+        if self.inputs.test is not None:
+            measured |= errors_on(posterior, self.inputs.test, self.device)
+        return measured
+
+    def _choose_next(self, current: Round, posterior: Posterior) -> str | None:
+        """Make the choice of the next round, unless it is made or there is a reason to stop, which is returned."""
+        config, following = self.config, current.next()
+        if following.note("choice") is not None:
+            return None
+        asked = self._asked(current)
+        if current.number >= config.rounds:
+            return f"{config.rounds} rounds are done"
+        left = config.per_round if config.budget is None else min(config.per_round, config.budget - len(asked))
+        if left < 1:
+            return f"the budget of {config.budget} labels is spent"
+        trust = self._trust(posterior)
+        seed = int(np.random.SeedSequence([config.sample.seed, following.number]).generate_state(1)[0])
+        proposals = self.proposer(posterior, trust, following.path / "md", seed)
+        survey, candidates, predictions = self._survey(posterior, proposals, current, trust)
+        current.write_note("survey", survey)
+        self.say(f"round {current.number}: {surveyed(survey)}")
+        if not candidates:
+            return "nothing is left to ask: no proposal is a candidate"
+        if config.target_sigma is not None and survey["sigma_rms"] <= config.target_sigma:
+            return f"σ is below the target of {1e3 * config.target_sigma:g} meV/Å"
+        points: dict[str, Any] = {}
+        if config.select.kind == "diversity":
+            own = [proposals[i] for i in candidates]
+            train, _ = self._parts(current)
+            points["points"] = descriptors(posterior, own, self.device)
+            points["known_points"] = descriptors(posterior, list(train), self.device)
+        chosen = choose(
+            config.select.kind,
+            candidates,
+            left,
+            predictions=predictions,
+            mode=config.select.mode,
+            seed=[config.sample.seed, following.number],
+            **points,
+        )
+        why = {"kind": config.select.kind, "mode": config.select.mode, "trust": asdict(trust), **survey}
+        self._write_choice(following, proposals, chosen, why)
+        return None
+
+    def _survey(
+        self, posterior: Posterior, proposals: list[Structure], current: Round, trust: Trust
+    ) -> tuple[dict[str, Any], list[int], list[Any]]:
+        """What the posterior thinks of the proposals; indices of those that may be asked; predictions (None where there is none)."""
+        closest = self.config.select.closest
+        # a structure with colliding atoms may have thousands of neighbours or none that the network knows: it is not evaluated
+        fine = [i for i, structure in enumerate(proposals) if sound(structure, closest)]
+        found = dict(zip(fine, predict(posterior, [proposals[i] for i in fine], members=True, device=self.device)))
+        sigma = np.full(len(proposals), np.inf)
+        sigma[fine] = [d.largest for d in deviations(list(found.values()), self.config.select.deviation)]
+        states = screen(proposals, sigma, self._digests(current), trust, closest)
+        candidates = [i for i, state in enumerate(states) if state == "candidate"]
+        left = [i for i in fine if states[i] in ("candidate", "known")]
+        squares = [float(np.square(found[i].forces_std).mean()) for i in left]
+        survey = {
+            "proposals": len(proposals),
+            "states": {name: states.count(name) for name in STATES},
+            "sigma_rms": float(np.sqrt(np.mean(squares))) if left else None,
+            "sigma_largest": float(max(sigma[left])) if left else None,
+        }
+        return survey, candidates, [found.get(i) for i in range(len(proposals))]
+
+    def _trust(self, posterior: Posterior) -> Trust:
+        select = self.config.select
+        texts = {"lo": select.trust_lo, "hi": select.trust_hi}
+        levels = (
+            trust_level(None if text is None else str(text), posterior, f"--trust-{end}") for end, text in texts.items()
+        )
+        return Trust(*levels)
+
+    def _asked(self, current: Round) -> list[Structure]:
+        """All that was ever sent to the labeller, this round included."""
+        return [s for number in range(current.number + 1) for s in Round(self.folder, number).asked()]
+
+    def _digests(self, current: Round | None) -> set[bytes]:
+        """Of everything that is not to be asked for: what was, and what the user gave with labels or to test on."""
+        known = [*(self.inputs.start or []), *(self.inputs.test or [])]
+        known += [] if current is None else self._asked(current)
+        return {structure.geometry_digest() for structure in known}
+
+    def _write_choice(
+        self, place: Round, proposals: list[Structure], chosen: list[Choice], why: dict[str, Any]
+    ) -> None:
+        structures = [proposals[choice.index] for choice in chosen]
+        listed = [
+            {
+                "index": choice.index,
+                "source": structure.source,
+                "digest": structure.geometry_digest().hex(),
+                "score": choice.score if np.isfinite(choice.score) else None,
+                "reason": choice.reason,
+            }
+            for choice, structure in zip(chosen, structures)
+        ]
+        place.write_choice(structures, {"round": place.number, **why, "chosen": listed})

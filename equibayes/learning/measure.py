@@ -1,0 +1,47 @@
+"""How good a posterior is, and what it knows about structures without labels: numbers and the words for them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from equibayes.data.dataset import Dataset
+from equibayes.evaluation import metrics
+from equibayes.evaluation.evaluated import evaluate
+from equibayes.posterior.file import Posterior
+
+
+def errors_on(posterior: Posterior, test: Dataset, device: str) -> dict[str, Any]:
+    """Errors and stated σ on a test set, eV and eV/Å; None where a number has no meaning."""
+    found = evaluate(posterior, test, device=device)
+    force, energy = found.force_error, found.energy_error
+    kept, known = np.isfinite(force), np.isfinite(energy)
+    wanted: dict[str, Callable[[], float]] = {
+        "force_mae": lambda: metrics.mean_absolute_error(force[kept]),
+        "force_rmse": lambda: metrics.root_mean_square_error(force[kept]),
+        "force_sigma": lambda: metrics.sharpness(found.force_sigma),
+        "force_mll": lambda: metrics.mean_log_likelihood(force[kept], found.force_sigma[kept]),
+        "energy_mae": lambda: metrics.mean_absolute_error(energy[known]),
+        "energy_sigma": lambda: metrics.sharpness(found.energy_sigma),
+    }
+    numbers: dict[str, Any] = {}
+    for name, compute in wanted.items():
+        try:
+            numbers[name] = compute()
+        except metrics.Undefined:
+            numbers[name] = None
+    return numbers
+
+
+def told(measured: dict[str, Any]) -> str:
+    words = f"{measured['labels']} labels"
+    if measured.get("force_mae") is not None and measured.get("force_sigma") is not None:
+        error, sigma = 1e3 * measured["force_mae"], 1e3 * measured["force_sigma"]
+        words += f", force error {error:.1f} meV/Å (MAE), stated σ {sigma:.1f} meV/Å (RMS)"
+    return words
+
+
+def surveyed(survey: dict[str, Any]) -> str:
+    states = ", ".join(f"{count} {name}" for name, count in survey["states"].items() if count)
+    sigma = f"; σ up to {1e3 * survey['sigma_largest']:.1f} meV/Å" if survey["sigma_largest"] is not None else ""
+    return f"{survey['proposals']} proposals: {states}{sigma}"

@@ -1,0 +1,83 @@
+"""Where structures to be labelled come from: a pool that is there, or dynamics with the model as it is now."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from equibayes.data.dataset import Dataset
+from equibayes.data.structures import Structure
+from equibayes.files import make_folder
+from equibayes.learning.exact_xyz import read_exact
+from equibayes.learning.settings import MdSettings
+from equibayes.posterior.file import Posterior
+from equibayes.simulate.trust import Trust
+
+
+class Proposer(Protocol):
+    """Structures without labels, from a posterior; a pure function of its arguments, so that a killed run proposes the same again."""
+
+    def first(self, count: int, rng: np.random.Generator) -> list[Structure]:
+        """Some to choose from before there is a posterior, more than `count` where that is possible."""
+        ...
+
+    def __call__(self, posterior: Posterior, trust: Trust, folder: Path, seed: int) -> list[Structure]: ...
+
+
+class PoolProposer:
+    """Always the whole pool."""
+
+    def __init__(self, pool: Dataset) -> None:
+        self.structures = [bare(structure) for structure in pool]
+
+    def first(self, count: int, rng: np.random.Generator) -> list[Structure]:
+        return self.structures
+
+    def __call__(self, posterior: Posterior, trust: Trust, folder: Path, seed: int) -> list[Structure]:
+        return self.structures
+
+
+class MdProposer:
+    """Frames of trajectories that the current posterior drives; one ends where σ crosses the upper trust level."""
+
+    def __init__(
+        self, starts: Dataset, settings: MdSettings, device: str, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.starts = [bare(structure) for structure in starts]
+        self.settings, self.device, self.say = settings, device, say
+
+    def first(self, count: int, rng: np.random.Generator) -> list[Structure]:
+        """The starts, and displaced copies where there are too few."""
+        found = list(self.starts)
+        while len(found) < count:
+            origin = self.starts[len(found) % len(self.starts)]
+            moved = origin.positions + rng.normal(scale=self.settings.rattle, size=origin.positions.shape)
+            found.append(replace(origin, positions=moved, source=f"{origin.source}, displaced"))
+        return found
+
+    def __call__(self, posterior: Posterior, trust: Trust, folder: Path, seed: int) -> list[Structure]:
+        from equibayes.simulate.calculator import Calculator
+        from equibayes.simulate.md import Watch, run_md
+
+        found: list[Structure] = []
+        origins = np.linspace(0, len(self.starts) - 1, self.settings.starts).round().astype(int)  # some twice if few
+        make_folder(folder)
+        calculator = Calculator(posterior, device=self.device)
+        watch = Watch(trust, on_uncertain="write", every=self.settings.every, save_every=self.settings.steps)
+        for number, origin in enumerate(origins):
+            path = folder / f"trajectory-{number:02d}.xyz"
+            conditions = self.settings.conditions(seed + number)
+            start = self.starts[origin].to_atoms()
+            result = run_md(calculator, start, conditions, self.settings.steps, path, watch=watch, overwrite=True)
+            ended = f", {result.ended}" if result.ended else ""
+            self.say(f"trajectory {number}: {result.step} of {self.settings.steps} steps{ended}")
+            # the frames carry predictions, which are no labels
+            found += [bare(structure) for structure in read_exact(path)]
+        return found
+
+
+def bare(structure: Structure) -> Structure:
+    """Without labels: nobody can look at them by mistake."""
+    return replace(structure, energy=None, forces=None, stress=None)

@@ -1,0 +1,72 @@
+"""What a study is about: its data and settings, by which its folder recognises it."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from equibayes.config import template
+from equibayes.data.dataset import Dataset
+from equibayes.data.elements import symbol
+from equibayes.errors import InputError
+from equibayes.files import write_text
+from equibayes.learning.settings import LearnConfig
+from equibayes.sampling.settings import SampleConfig
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """pool: structures to choose from, or to start dynamics from;  start, test: labelled, or None."""
+
+    pool: Dataset
+    start: Dataset | None = None
+    test: Dataset | None = None
+
+    def fingerprints(self) -> dict[str, str | None]:
+        named = {"pool": self.pool, "start": self.start, "test": self.test}
+        return {name: None if data is None else data.fingerprint() for name, data in named.items()}
+
+
+def check_same_study(folder: Path, inputs: Inputs, config: LearnConfig) -> None:
+    """The folder is new, or holds this very study; settings that only say when to stop may change."""
+    path = folder / "study.json"
+    now = json.loads(json.dumps({"data": inputs.fingerprints(), "settings": config.identity()}))
+    if not path.exists():
+        write_text(folder / "settings.yaml", template(config) + "\n")
+        write_text(path, json.dumps(now, indent=1, ensure_ascii=False) + "\n")
+        return
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise InputError(f"{path}: damaged; begin another study with another -o") from None
+    changed = _difference(before, now)
+    if changed:
+        raise InputError(f"{folder}: holds another study ({changed}); use the same, or another folder with -o")
+
+
+def with_species(config: LearnConfig, inputs: Inputs) -> SampleConfig:
+    """The sampler's settings with every species that may come, since a network cannot learn new ones later."""
+    network = config.sample.network
+    if network.type_names:
+        return config.sample
+    parts = [data for data in (inputs.pool, inputs.start, inputs.test) if data is not None]
+    names = [symbol(z) for z in sorted({z for data in parts for z in data.species})]
+    return replace(config.sample, network=replace(network, type_names=names))
+
+
+def _difference(before: Any, now: Any, name: str = "") -> str:
+    """The first setting or file that differs, in words; nothing if all is the same."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in {**before, **now}:
+            found = _difference(before.get(key), now.get(key), f"{name}.{key}" if name else str(key))
+            if found:
+                return found
+        return ""
+    if before == now:
+        return ""
+    short = name.removeprefix("settings.")
+    return (
+        f"the {short.removeprefix('data.')} data differ"
+        if name.startswith("data.")
+        else f"{short} was {before}, is {now}"
+    )
