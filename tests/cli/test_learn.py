@@ -15,8 +15,8 @@ from tests.cli import program
 
 # two rounds after the first; a checkpoint every fourth step
 LINE = (
-    "learn bundled:ethanol@0:24 -o study --test bundled:ethanol@30:34 --network tiny --chains 2 --samples 2 --threads 1 "
-    "--start-labels 8 --per-round 4 --rounds 2 sample.burn_in.steps=40 sample.burn_in.batch_size=4 resample.burn_in=0.5 "
+    "learn bundled:ethanol@0:16 -o study --test bundled:ethanol@30:34 --network tiny --chains 2 --samples 2 --threads 1 "
+    "--start-labels 5 --per-round 3 --rounds 2 sample.burn_in.steps=24 sample.burn_in.batch_size=4 resample.burn_in=0.5 "
     "sample.guard.interval=4 sample.output.checkpoint_seconds=0"
 )
 RUN = LINE.split()
@@ -35,7 +35,7 @@ def newest(folder: Path) -> int:
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
-    """kill -9 eight times within one study, on a slow disk so that most kills hit a write; then the same files, byte for byte."""
+    """kill -9 five times within one study, on a slow disk so that most kills hit a write; then the same files, byte for byte."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()
     broken.mkdir()
@@ -44,7 +44,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     assert "ended: 2 rounds are done" in out
     assert re.search("round +labels +MAE-F", out)
     rng, seen, rounds = random.Random(1), -1, set()
-    for _ in range(8):
+    for _ in range(5):
         process = program.start(RUN, broken, slow_disk=0.03)
         end = time.monotonic() + 60
         while newest(broken) <= seen:

@@ -61,6 +61,7 @@ def undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Drawing takes longer than all the rest; one test looks at it."""
     if request.node.name != "test_a_study":
         monkeypatch.setattr("equibayes.learning.learn.write_curve", lambda *_, **__: None)
+        monkeypatch.setattr("equibayes.simulate.plot.plot_log", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="module")
