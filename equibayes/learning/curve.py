@@ -94,10 +94,11 @@ def draw(curves: Mapping[str, Sequence[Row]], output: str | Path) -> None:
                 _line(axis, rows, key, words, marker="o", **series(index))
             shade = {**series(index), "linestyle": ":"}
             _line(bottom, rows, "left_sigma", f"{name}: what could be asked", marker=".", **shade)
-        top.set(ylabel="force error (MAE), meV/Å", ylim=(0, None))
-        bottom.set(ylabel="σ of forces (RMS), meV/Å", xlabel="labels", ylim=(0, None))
+        top.set(ylabel="force error (MAE), meV/Å")
+        bottom.set(ylabel="σ of forces (RMS), meV/Å", xlabel="labels")
         for axis in (top, bottom):
             if axis.lines:
+                axis.set_ylim(0, 1.1 * max(max(line.get_ydata()) for line in axis.lines))
                 axis.legend()
         metadata: dict[str, Any] = {"Date": None} if ending == "svg" else {}
         write_atomically(
