@@ -173,8 +173,12 @@ def test_prior_centred_on_a_posterior(data: Dataset, tmp_path: object) -> None:
     assert torch.equal(prior.width[groups["force_head"]], torch.ones(705, dtype=torch.float32))
     assert torch.equal(prior.width[groups["layer0"]], torch.full((192,), 1e-4, dtype=torch.float32))
     gradient = prior.gradient(first.samples[-1:] + 1e-4)
-    torch.testing.assert_close(gradient[:, groups["layer0"]], torch.full((1, 192), 1e4, dtype=torch.float32), rtol=1e-2, atol=0)
-    torch.testing.assert_close(gradient[:, groups["force_head"]], torch.full((1, 705), 1e-4, dtype=torch.float32), rtol=1e-2, atol=0)
+    torch.testing.assert_close(
+        gradient[:, groups["layer0"]], torch.full((1, 192), 1e4, dtype=torch.float32), rtol=1e-2, atol=0
+    )
+    torch.testing.assert_close(
+        gradient[:, groups["force_head"]], torch.full((1, 705), 1e-4, dtype=torch.float32), rtol=1e-2, atol=0
+    )
     state = runner_of(data, config, prepared=prepared).run()
     away = (state.samples[-1] - prior.center).abs()
     assert away[:, groups["layer0"]].max() < 1e-3

@@ -3,12 +3,9 @@
 import runpy
 from pathlib import Path
 
-import pytest
-
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_module.py"
 
 
-@pytest.mark.slow
 def test_own_module():
     result = runpy.run_path(str(EXAMPLE))["main"]()
     assert result["rmse"] < 0.15

@@ -81,7 +81,6 @@ def summary(predictions: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return mean, deviation, error[0], error[1]
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # raised by posteriors on import
 def test_predictive_mean_and_deviation_agree_with_posteriors():
     """26 numbers, each within 4.5 standard errors (false alarm 2e-4 in all); the errors themselves are small."""
