@@ -182,7 +182,7 @@ class Learner:
             return None
         asked = self._asked(current)
         if current.number >= config.rounds:
-            return f"{config.rounds} rounds are done"
+            return "1 round is done" if config.rounds == 1 else f"{config.rounds} rounds are done"
         left = config.per_round if config.budget is None else min(config.per_round, config.budget - len(asked))
         if left < 1:
             return f"the budget of {config.budget} labels is spent"
