@@ -29,6 +29,23 @@ def test_network_benchmark(tmp_path):
     assert result["hardware"]["threads"] == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "contestants"),
+    [
+        ("predict", ["official, eight times", "ours, k = 8", "ours, k = 1"]),
+        ("md", ["ours, k = 8", "ours, k = 1", "committee of eight", "official, one network"]),
+    ],
+)
+def test_other_benchmarks(name, contestants, tmp_path):
+    output = tmp_path / "quick.json"
+    command = [sys.executable, f"benchmarks/{name}.py", "--quick", "--threads", "1", "--output", str(output)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    result = json.loads(output.read_text())
+    assert list(result.get("speed", result)["rows"]) == contestants
+    assert {"commit", "hardware", "versions", "time", "seed"} <= result.keys()
+
+
 def test_growth_finds_the_exponent():
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
