@@ -14,7 +14,7 @@ if sys.argv[1] == "keep":
 def step():
     parts = [torch.ones(5_000_000) for _ in range(5)]  # 20 MB each, freed at the end
     large = [torch.ones(12_000_000) for _ in range(2)]  # 48 MB: more than glibc keeps by itself
-for _ in range(2):
+for _ in range(6):
     step()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(3):
