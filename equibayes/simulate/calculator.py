@@ -68,7 +68,7 @@ class Calculator(AseCalculator):
         super().__init__()
         loaded = posterior if isinstance(posterior, Posterior) else load(posterior)
         self.posterior = loaded if k is None else loaded.subset(k)
-        self.device, self.dtype, self.members, self.skin = device or _default_device(), dtype, members, skin
+        self.device, self.dtype, self.members, self.skin = device or default_device(), dtype, members, skin
         # a list of its own: ASE's is shared by all calculators of a class
         self.implemented_properties = [*_MEANS, *_SIGMAS, *_STRESS_SIGMAS, *(_MEMBERS if members else ())]
         self._evaluator = self._prepare()
@@ -153,7 +153,7 @@ def _structures(replicas: Sequence[Atoms | None]) -> list[Structure]:
     return structures
 
 
-def _default_device() -> str:
+def default_device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
