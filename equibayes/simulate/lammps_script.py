@@ -1,0 +1,106 @@
+"""Where in a LAMMPS script the potential goes in.
+
+It needs the box, and must be there before the first line that names one of its quantities and before the first run.  So it goes in
+before the first line that
+
+    says `# equibayes here`, or
+    uses one of its quantities (`f_equibayes`, `v_max_devi_f`, … ; a `variable` command only promises to, and does not count), or
+    runs: `run`, `minimize`, `rerun`, …
+
+LAMMPS then reads the same script from there on, so that loops (`label`, `jump SELF`) may also reach back before that line.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from equibayes.errors import InputError
+
+MARK = "# equibayes here"
+QUANTITIES = ("max_devi_f", "avg_devi_f", "min_devi_f", "energy_std")
+"""Equal-style variables that the potential defines, in the order of the vector `f_equibayes[1..4]`."""
+
+LEVELS = ("trust_lo", "trust_hi")
+"""Trust levels, as variables where the user gave them."""
+
+_RUNS = ("run", "minimize", "rerun", "dynamical_matrix", "third_order")
+_ENDS = ("clear",)
+_VARIABLES = "|".join((*QUANTITIES, *LEVELS))
+_NAMES = re.compile(rf"\bf_equibayes\b|\bd_devi_f\b|\bv_({_VARIABLES})\b|\$\{{({_VARIABLES})\}}")
+_LABEL = "equibayes_goes_on"
+
+
+@dataclass(frozen=True)
+class Script:
+    """Lines of a script, and the first one (counted from 0) that needs the potential."""
+
+    path: Path
+    lines: list[str]
+    first: int
+
+    @property
+    def before(self) -> str:
+        """What LAMMPS reads before the potential goes in."""
+        return "\n".join(self.lines[: self.first]) + "\n"
+
+    @property
+    def after(self) -> str:
+        """What it reads then: the whole script, entered at the line `first`."""
+        parts = [f"jump SELF {_LABEL}", *self.lines[: self.first], f"label {_LABEL}", *self.lines[self.first :]]
+        return "\n".join(parts) + "\n"
+
+    def says_before(self, *commands: str) -> bool:
+        """Whether one of these commands stands before the potential goes in."""
+        return any(_command(line) in commands for line in self.lines[: self.first])
+
+
+def read_script(path: str | Path) -> Script:
+    """A script, or an `InputError` where the potential cannot go in."""
+    path = Path(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as cause:
+        raise InputError(f"{path}: cannot be read as a LAMMPS script ({cause})") from cause
+    first = next((i for i, text in _statements(lines) if _needs(text)), None)
+    if first is None:
+        raise InputError(
+            f"{path}: no run or minimize here; if it stands in an included file, put the line '{MARK}' before that include"
+        )
+    for i, text in _statements(lines):
+        if i >= first and _command(text) in _ENDS:
+            raise InputError(
+                f"{path}, line {i + 1}: '{_command(text)}' would remove the potential; use one script for each system"
+            )
+    return Script(path, lines, first)
+
+
+def _statements(lines: list[str]) -> list[tuple[int, str]]:
+    """Number of the first line and text of each command; `&` at the end of a line continues it."""
+    found: list[tuple[int, str]] = []
+    going_on = False
+    for i, line in enumerate(lines):
+        if going_on:
+            start, text = found[-1]
+            found[-1] = start, f"{text} {line}"
+        else:
+            found.append((i, line))
+        going_on = line.rstrip().endswith("&")
+        if going_on:
+            start, text = found[-1]
+            found[-1] = start, text.rstrip().removesuffix("&")
+    return found
+
+
+def _needs(text: str) -> bool:
+    if text.strip().startswith(MARK):
+        return True
+    code, command = text.split("#")[0], _command(text)
+    if command == "variable":
+        return False
+    within_if = command == "if" and re.search(rf"[\"']\s*({'|'.join(_RUNS)})\s", code)
+    return command in _RUNS or bool(within_if) or bool(_NAMES.search(code))
+
+
+def _command(text: str) -> str:
+    words = text.split("#")[0].split()
+    return words[0] if words else ""
