@@ -26,8 +26,8 @@ class NetworkOutput:
     """What the network says about a graph with K weight sets.
 
     energy   [K, B] float64  eV, without the energy reference (see data/reference.py)
-    forces   [K, N, 3]       eV/Å
-    virial   [K, B, 3, 3]    eV, ∂E/∂strain; divided by the volume it is the stress in ASE's sign
+    forces   [K, N, 3]       eV/Å, in the precision of the graph's vectors
+    virial   [K, B, 3, 3]    eV, likewise; ∂E/∂strain: divided by the volume it is the stress in ASE's sign
     features [K, N, C]       invariant features v_i, the input of the deviation heads
     """
 
@@ -69,16 +69,18 @@ class NequIP:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Energies [K, N] in eV and features [K, N, C] from edge lengths [K, N, D] and harmonics [K, N, D, M].
 
+        Lengths may be more precise than the weights: radial basis and readout are then as precise, what lies between is not.
         feature_mask [K, N, C] multiplies the features before anything reads them (dropout; none for our own model).
         """
         config, chains = self.config, length.shape[0]
         neighbors = Neighbors(graph.sender, graph.reverse, chains)
-        species_mask = one_hot(graph.species, len(config.type_names)).to(length)
-        norm = self._neighbor_norm.like(length)[graph.species]  # [G, N], of the atom that sends
+        species_mask = one_hot(graph.species, len(config.type_names)).to(harmonics)
+        norm = self._neighbor_norm.like(harmonics)[graph.species]  # [G, N], of the atom that sends
         norm = neighbors.gather(norm[..., None].expand(chains, -1, 1))
         matrices = coupling_matrices(harmonics * norm, self.triples)
         order = torch.arange(1, config.num_bessels + 1, device=length.device)
-        basis = radial_basis(length, weights["bessel"] + order, config.r_max, config.polynomial_cutoff_p)
+        frequencies = weights["bessel"].to(length) + order
+        basis = radial_basis(length, frequencies, config.r_max, config.polynomial_cutoff_p).to(harmonics)
 
         features = {SCALAR: (species_mask.expand(chains, -1, -1) @ weights["embedding"])[:, :, None, :]}
         for number, layer in enumerate(self.layers):
@@ -87,8 +89,9 @@ class NequIP:
         scalars = features[SCALAR][:, :, 0]
         if feature_mask is not None:
             scalars = scalars * feature_mask
-        energy = (scalars @ weights["readout"])[:, :, 0]
-        return energy * self._energy_scale.like(length)[graph.species], scalars
+        # a sum over channels that nothing follows: where lengths are in float64 it adds no rounding of its own to the energy
+        energy = (scalars.to(length) @ weights["readout"].to(length))[:, :, 0]
+        return energy * self._energy_scale.like(energy)[graph.species], scalars
 
     def __call__(
         self,
@@ -98,14 +101,18 @@ class NequIP:
         differentiable: bool = False,
         feature_mask: torch.Tensor | None = None,
     ) -> NetworkOutput:
-        """Energy, forces and virial; with `differentiable` they can be differentiated once more with respect to the weights."""
+        """Energy, forces and virial; with `differentiable` they can be differentiated once more with respect to the weights.
+
+        A graph in float64 under weights in float32 gives energies that are smoother in the positions: lengths, harmonics and the sums
+        that make forces of their derivatives are not rounded, only what enters the layers is.
+        """
         chains = weights["embedding"].shape[0]
         geometry = edge_geometry(graph.vector, self.config.l_max)
         with torch.enable_grad():
             # The energy depends on positions through lengths and harmonics alone.  Each chain gets its own copy to differentiate by;
             # how these depend on positions is known in closed form and the same for all chains.
             length = geometry.length.expand(chains, -1, -1).clone().requires_grad_()
-            harmonics = geometry.harmonics.expand(chains, -1, -1, -1).clone().requires_grad_()
+            harmonics = geometry.harmonics.to(weights["embedding"]).expand(chains, -1, -1, -1).clone().requires_grad_()
             atomic, features = self.atomic_energies(weights, graph, length, harmonics, feature_mask)
             by_length, by_harmonics = torch.autograd.grad(
                 atomic.sum(), (length, harmonics), create_graph=differentiable, materialize_grads=True
@@ -128,7 +135,7 @@ def one_hot(index: torch.Tensor, size: int) -> torch.Tensor:
 
 def edge_gradient(geometry: EdgeGeometry, by_length: torch.Tensor, by_harmonics: torch.Tensor) -> torch.Tensor:
     """∂E/∂vector [K, N, D, 3] by the chain rule from ∂E/∂r [K, N, D] and ∂E/∂Y [K, N, D, M]."""
-    angular = (by_harmonics[..., None, :] @ geometry.gradient)[..., 0, :]
+    angular = (by_harmonics[..., None, :].to(geometry.gradient) @ geometry.gradient)[..., 0, :]
     return angular + by_length[..., None] * geometry.direction
 
 

@@ -118,7 +118,8 @@ class ReadyPosterior:
         edges_at_once = EDGES_AT_ONCE.get(self.samples.device.type, EDGES_AT_ONCE["cuda"])
         for batch in _batches(pairs, max(1, edges_at_once // len(self.samples))):
             frames = [structure for structure, _ in batch]
-            graph = concatenate([graph for _, graph in batch]).to(self.samples.device, self.samples.dtype)
+            # geometry stays in float64, whatever the weights are: rounded positions would make the energy rough
+            graph = concatenate([graph for _, graph in batch]).to(self.samples.device)
             output = self._evaluate(frames, graph, edges_at_once)
             yield from zip(*(_split(self.posterior, self.calibration, frames, output.first(k), members) for k in ks))
 
