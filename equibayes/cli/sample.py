@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from equibayes.cli.cluster import add_cluster_options, chosen_cluster
 from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.cli.settings import add_settings_options, effective_config
@@ -19,6 +20,7 @@ examples:
   equibayes sample bundled:ethanol@train -o ethanol.posterior            a few minutes on two CPU cores
   equibayes sample train.xyz -o out.posterior --preset standard --device cuda
   equibayes sample train.xyz settings.yaml -o out.posterior burn_in.steps=50000 network.l_max=2
+  equibayes sample train.xyz -o out.posterior --cluster auto --chains 64 every device of the Ray cluster that this machine is in
   equibayes sample train.xyz -o out.posterior --resume                   continue after a kill, bit for bit
 
 `equibayes template sample` prints every setting with its meaning, as YAML to edit.
@@ -37,6 +39,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="OUT.posterior", help="the posterior file to write")
     add_settings_options(parser)
     add_device_options(parser)
+    add_cluster_options(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing OUT.posterior")
     add_reading_options(parser)
@@ -45,8 +48,14 @@ def add_parser(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     config = effective_config(arguments)
-    check_output(Path(arguments.output), resume=arguments.resume, overwrite=arguments.overwrite)
-    device = chosen_device(arguments)
+    cluster = chosen_cluster(arguments)
+    check_output(
+        Path(arguments.output),
+        resume=arguments.resume,
+        overwrite=arguments.overwrite,
+        cluster=cluster is not None,
+    )
+    device = chosen_device(arguments) if cluster is None else None
     data = read(arguments.data, **reading_options(arguments))
     print(data.summary(), flush=True)
     announce(data, config)
@@ -59,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
             overwrite=arguments.overwrite,
             device=device,
             display=choose_display(),
+            cluster=cluster,
         )
     except Interrupted as stop:
         print(f"stopped at step {stop.step}; continue with the same command and --resume", flush=True)

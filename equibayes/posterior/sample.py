@@ -28,6 +28,8 @@ from equibayes.network.scales import fit_scales, rms_force
 from equibayes.posterior.file import Posterior, load
 from equibayes.sampling import checkpoint
 from equibayes.sampling.chain import ChainRunner
+from equibayes.sampling.cluster import began_on_cluster, forget
+from equibayes.sampling.cluster_ray import ClusterOptions
 from equibayes.sampling.noise import NoiseKey, standard_normal
 from equibayes.sampling.progress import Display, Silent
 from equibayes.sampling.run_state import RunState
@@ -129,6 +131,7 @@ def sample(
     overwrite: bool = False,
     device: torch.device | str | None = None,
     display: Display | None = None,
+    cluster: ClusterOptions | None = None,
 ) -> Posterior:
     """Sample the posterior of a network given a data set.
 
@@ -136,10 +139,18 @@ def sample(
     resume     continue a run that was interrupted, bit for bit
     overwrite  replace an earlier output and its run; without it they are an `InputError`
     device     cpu, cuda, …; by default a GPU if there is one
+    cluster    the Ray cluster on whose devices the chains run; None: all on this one
     """
     prepared = prepare(data, config or sample_config())
     return sample_prepared(
-        prepared, data, output=output, resume=resume, overwrite=overwrite, device=device, display=display
+        prepared,
+        data,
+        output=output,
+        resume=resume,
+        overwrite=overwrite,
+        device=device,
+        display=display,
+        cluster=cluster,
     )
 
 
@@ -153,8 +164,15 @@ def sample_prepared(
     overwrite: bool = False,
     device: torch.device | str | None = None,
     display: Display | None = None,
+    cluster: ClusterOptions | None = None,
 ) -> Posterior:
     """The same once everything before the first step is settled; `start` are the weights [K, P] to begin with, if not random ones."""
+    if cluster is not None:
+        from equibayes.posterior.sample_cluster import sample_on_cluster
+
+        return sample_on_cluster(
+            prepared, data, cluster, start=start, output=output, resume=resume, overwrite=overwrite, display=display
+        )
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     runner = make_runner(prepared, data, device, display or Silent(), start=start)
 
@@ -183,21 +201,26 @@ def run_and_write(
         remove_leftovers(path.parent, escape(path.name))
         if not resume:
             checkpoint.remove_all(runner.folder)
+            forget(runner.folder)
             write_text(runner.folder / "config.yaml", template(runner.config) + "\n")
         posterior = finish(runner.run(resume=resume))
         posterior.save(path, half_precision=runner.config.output.half_precision)
     return posterior
 
 
-def check_output(path: Path, *, resume: bool, overwrite: bool) -> None:
+def check_output(path: Path, *, resume: bool, overwrite: bool, cluster: bool = False) -> None:
     """Never overwrite silently: neither a posterior nor an unfinished run."""
     folder = run_folder(path)
-    checkpoints = checkpoint.newest_first(folder) if folder.is_dir() else []
+    on_cluster = began_on_cluster(folder)
+    checkpoints = on_cluster or (bool(checkpoint.newest_first(folder)) if folder.is_dir() else False)
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file with -o")
     if resume:
         if not checkpoints:
             raise InputError(f"{folder}: no checkpoint to resume from; start without --resume")
+        if on_cluster != cluster:
+            began, remedy = ("with", "add --cluster") if on_cluster else ("without", "leave --cluster out")
+            raise InputError(f"{folder}: this run began {began} --cluster; to resume it {remedy}")
     elif path.exists() and not overwrite:
         raise InputError(f"{path}: exists already; choose another name with -o, or add --overwrite")
     elif checkpoints and not overwrite:
@@ -212,26 +235,26 @@ def make_runner(
     identities: Sequence[int] | None = None,
     make_potential: Callable[[Prepared, ResidentData], Potential] | None = None,
     start: torch.Tensor | None = None,
+    kind: type[ChainRunner] = ChainRunner,
 ) -> ChainRunner:
     """The chains of a run, on their device.
 
     identities      their numbers, 0 … K−1 unless given
     make_potential  what they descend, if not the negative log posterior
-    start           weights [K, P] to begin with; they change nothing in what is sampled, only where the chains begin
+    start           weights [K, P] of all chains to begin with; they change nothing in what is sampled, only where the chains begin
+    kind            the class of the runner
     """
     config, center = prepared.config, prepared.config.prior.center
-    about = {"config": config.to_dict(), "the data": data.fingerprint()}
+    about = describe_run(prepared, data, start)
     prior = make_prior(prepared, device)
     if start is not None:
         start = _checked_start(start, prepared)
-        about["the start"] = hashlib.sha256(start.numpy().tobytes()).hexdigest()
-    if center is not None and isinstance(prior, CentredNormal):
-        about["the file of prior.center"] = hashlib.sha256(Path(center).read_bytes()).hexdigest()
+        start = start if identities is None else start[list(identities)]
     if center is not None and isinstance(prior, CentredNormal) and start is None:
         key = NoiseKey(config.seed, range(config.chains) if identities is None else identities)
         start = start_near_center(prior, key)
     train = prepared.resident(prepared.train, device)
-    return ChainRunner(
+    return kind(
         make_potential(prepared, train) if make_potential else Potential(prepared.model, train, prior),
         config,
         validation=prepared.resident(prepared.validation, device) if len(prepared.validation) else None,
@@ -240,6 +263,18 @@ def make_runner(
         identities=identities,
         start=start,
     )
+
+
+def describe_run(prepared: Prepared, data: Dataset, start: torch.Tensor | None = None) -> dict[str, Any]:
+    """By which a checkpoint's run is recognised: settings, data, and files and weights that it begins with."""
+    center = prepared.config.prior.center
+    about = {"config": prepared.config.to_dict(), "the data": data.fingerprint()}
+    if start is not None:
+        about["the start"] = hashlib.sha256(_checked_start(start, prepared).numpy().tobytes()).hexdigest()
+    if center is not None:
+        _center(center, prepared)  # which says what is wrong with it
+        about["the file of prior.center"] = hashlib.sha256(Path(center).read_bytes()).hexdigest()
+    return about
 
 
 def start_near_center(prior: CentredNormal, key: NoiseKey) -> torch.Tensor:

@@ -146,6 +146,8 @@ def describe(record: dict[str, Any]) -> dict[str, str]:
     }
     if record.get("validation_force_mae"):
         words["held-back error"] = f"{1000 * mean('validation_force_mae'):.1f} meV/Å"
+    if record.get("r_hat"):
+        words["R-hat"] = f"{record['r_hat']:.2f}"
     return words
 
 

@@ -19,19 +19,11 @@ def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
     Traces run over the cycles, where the mass is frozen; chains that were given up are left out.
     """
     good = [chain for chain, failed in enumerate(state.failed.tolist()) if not failed]
-    late = [record for record in state.history if record["phase"] == "cycle"]
-    probes = _trace([r["probes"] for r in late if "probes" in r], good)
-    posterior = _trace([r["log_posterior"] for r in late], good)
-    rhat_probes, ess_probes, reason = _worst(probes)
-    rhat_posterior, ess_posterior, _ = _worst(posterior)
+    late = _late(state.history)
     kinetic = _trace([r["kinetic_temperature"] for r in late or state.history[-1:]], good)
     rise = _trace([r["temperature_rise_bound"] for r in late], good)
     verdict: dict[str, Any] = {
-        "r_hat_forces": rhat_probes,
-        "ess_forces": ess_probes,
-        "r_hat_log_posterior": rhat_posterior,
-        "ess_log_posterior": ess_posterior,
-        "convergence_undefined_because": reason,
+        **agreement(state.history, good),
         "kinetic_temperature": _rounded(float(kinetic.mean())) if kinetic.size else None,
         "temperature_rise_bound": _rounded(float(rise.max(initial=0.0))),
         "failed_chains": [chain for chain, failed in enumerate(state.failed.tolist()) if failed],
@@ -39,6 +31,25 @@ def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
     }
     verdict["warnings"] = _warnings(verdict, config)
     return verdict
+
+
+def agreement(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
+    """R-hat and effective sample size over the chains `good`, or why they are undefined."""
+    late = _late(history)
+    rhat_probes, ess_probes, reason = _worst(_trace([r["probes"] for r in late if "probes" in r], good))
+    rhat_posterior, ess_posterior, _ = _worst(_trace([r["log_posterior"] for r in late], good))
+    return {
+        "r_hat_forces": rhat_probes,
+        "ess_forces": ess_probes,
+        "r_hat_log_posterior": rhat_posterior,
+        "ess_log_posterior": ess_posterior,
+        "convergence_undefined_because": reason,
+    }
+
+
+def _late(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records of the cycles."""
+    return [record for record in history if record["phase"] == "cycle"]
 
 
 def _trace(values: list[Any], chains: list[int]) -> np.ndarray:

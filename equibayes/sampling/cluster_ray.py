@@ -1,0 +1,108 @@
+"""Ray, as far as it is used here: to connect to a cluster, and to say what it has."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from equibayes.errors import InputError
+
+# of a cluster that is started for one run: room for a few checkpoints on their way, bytes
+OBJECT_STORE = 2**30
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Where chains run, and how they are packed.
+
+    address            auto: the cluster that this machine belongs to; local: one for this run alone; or host:port
+    device             cpu or cuda; None: GPUs where the cluster has some
+    threads            CPU threads of a worker, which on CPUs are its device
+    chains_per_device  at most so many in one worker; more groups than devices wait for their turn
+    shards             devices that share the data of one group of chains, where it is too large for one
+    """
+
+    address: str = "local"
+    device: str | None = None
+    threads: int = 1
+    chains_per_device: int | None = None
+    shards: int = 1
+
+    def __post_init__(self) -> None:
+        if self.address.startswith("ray://"):
+            raise InputError(
+                f"--cluster {self.address}: Ray's client protocol cannot stream results; run equibayes on a machine of the "
+                "cluster with --cluster auto, or submit it with `ray job submit`"
+            )
+        for name, value in {"chains-per-device": self.chains_per_device, "shards": self.shards}.items():
+            if value is not None and value < 1:
+                raise InputError(f"--{name} {value}: must be at least 1")
+
+
+def import_ray() -> Any:
+    """The ray package, quiet; an `InputError` where it is not installed."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise InputError("--cluster: the ray package is missing; pip install equibayes[cluster]") from None
+    return ray
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """The ray module while a cluster is there; one that the caller has connected to already is used and left alone."""
+    ray = import_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True}
+    if address == "local":
+        options |= {"address": "local", "include_dashboard": False, "object_store_memory": OBJECT_STORE}
+    else:
+        options |= {"address": address}
+    try:
+        ray.init(**options)
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as cause:
+        first = (str(cause).splitlines() or [type(cause).__name__])[0]
+        raise InputError(
+            f"--cluster {address}: no Ray cluster answers there ({first}); start one with `ray start --head`, or use "
+            "--cluster local"
+        ) from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def devices(ray: Any, options: ClusterOptions) -> tuple[str, int]:
+    """cpu or cuda, and for how many workers at once there is room in the cluster now."""
+    found = ray.cluster_resources()
+    gpus = int(found.get("GPU", 0))
+    kind = options.device or ("cuda" if gpus else "cpu")
+    if kind == "cuda" and not gpus:
+        raise InputError("--device cuda: the Ray cluster has no GPU; use --device cpu")
+    count = gpus if kind == "cuda" else int(found.get("CPU", 0)) // options.threads
+    count //= options.shards
+    if count < 1:
+        raise InputError(
+            f"--cluster {options.address}: {int(found.get('CPU', 0))} CPUs and {gpus} GPUs are too few for {options.shards} "
+            f"worker(s) with {options.threads} threads each; lower --threads or --shards"
+        )
+    return kind, count
+
+
+def packed(chains: int, devices: int, at_most: int | None = None) -> list[list[int]]:
+    """Chains 0 … K−1 in groups of nearly equal size, one for each device, or more where a device takes only so many."""
+    count = min(chains, devices)
+    if at_most is not None:
+        count = max(count, -(-chains // at_most))
+    size, more = divmod(chains, count)
+    groups, first = [], 0
+    for number in range(count):
+        last = first + size + (number < more)
+        groups.append(list(range(first, last)))
+        first = last
+    return groups
