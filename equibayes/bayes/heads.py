@@ -48,9 +48,13 @@ def log_sigma_forces(weights: Weights, features: torch.Tensor) -> torch.Tensor:
 
 def log_sigma_energy(weights: Weights, features: torch.Tensor, graph: Graph) -> torch.Tensor:
     """ln σ_E of every structure [K, B], σ in eV: the logarithm of the mean of the atoms' exponentials."""
-    per_atom = head(ENERGY_HEAD, weights, features)
+    return log_mean_exp(head(ENERGY_HEAD, weights, features), graph)
+
+
+def log_mean_exp(per_atom: torch.Tensor, graph: Graph) -> torch.Tensor:
+    """ln of the mean of exp over the atoms of each structure: [K, N] -> [K, B]."""
     chains, atoms = per_atom.shape
     structures = graph.num_structures
-    member = graph.structure.expand(chains, -1)[:, None, :] == torch.arange(structures, device=features.device)[:, None]
+    member = graph.structure.expand(chains, -1)[:, None, :] == torch.arange(structures, device=per_atom.device)[:, None]
     masked = per_atom[:, None, :].masked_fill(~member, -torch.inf)  # [K, B, N]
     return torch.logsumexp(masked, 2) - graph.num_atoms.to(per_atom).log()

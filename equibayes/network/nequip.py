@@ -47,8 +47,8 @@ class NequIP:
         self.layers = plan_layers(config, prune=prune)
         self.triples = sorted({path.triple for layer in self.layers for path in layer.paths})
         self.layout = Layout(self._parameters())
-        self._energy_scale = Constant(_per_type(config.per_type_energy_scales, config.type_names, 1.0))
-        self._neighbor_norm = Constant(_per_type(config.avg_num_neighbors, config.type_names, 1.0).rsqrt())
+        self.energy_scale = Constant(_per_type(config.per_type_energy_scales, config.type_names, 1.0))
+        self.neighbor_norm = Constant(_per_type(config.avg_num_neighbors, config.type_names, 1.0).rsqrt())
 
     def _parameters(self) -> Iterator[Parameter]:
         config = self.config
@@ -75,7 +75,7 @@ class NequIP:
         config, chains = self.config, length.shape[0]
         neighbors = Neighbors(graph.sender, graph.reverse, chains)
         species_mask = one_hot(graph.species, len(config.type_names)).to(harmonics)
-        norm = self._neighbor_norm.like(harmonics)[graph.species]  # [G, N], of the atom that sends
+        norm = self.neighbor_norm.like(harmonics)[graph.species]  # [G, N], of the atom that sends
         norm = neighbors.gather(norm[..., None].expand(chains, -1, 1))
         matrices = coupling_matrices(harmonics * norm, self.triples)
         order = torch.arange(1, config.num_bessels + 1, device=length.device)
@@ -91,7 +91,7 @@ class NequIP:
             scalars = scalars * feature_mask
         # a sum over channels that nothing follows: where lengths are in float64 it adds no rounding of its own to the energy
         energy = (scalars.to(length) @ weights["readout"].to(length))[:, :, 0]
-        return energy * self._energy_scale.like(energy)[graph.species], scalars
+        return energy * self.energy_scale.like(energy)[graph.species], scalars
 
     def __call__(
         self,

@@ -1,0 +1,158 @@
+"""The model and its likelihood on the fused engine: what `StochasticModel` and `Potential` compute, in a fraction of the kernels.
+
+Only the pieces are here; `sampling/fused.py` makes a whole step of them, `FusedModel` predictions.
+"""
+
+from math import log
+
+import torch
+
+from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN, log_mean_exp
+from equibayes.bayes.model import ModelOutput, StochasticModel
+from equibayes.bayes.potential import Evaluation, Potential
+from equibayes.data.graph import Graph
+from equibayes.network.nequip import sum_over_structures
+from equibayes.network.triton import density
+from equibayes.network.triton.engine import Engine, Heads, Shape
+from equibayes.network.triton.pairs import Pairs, pairs_of
+from equibayes.network.weights import Weights
+from equibayes.units import KCAL_PER_MOL
+
+HEADS = Heads((FORCE_HEAD, ENERGY_HEAD), HIDDEN, log(KCAL_PER_MOL))
+
+
+class FusedPotential:
+    """−N/|batch| Σ ln p and its gradient for K chains with a minibatch of B frames each, in place and without touching the host.
+
+    frames   [S, K, B] int32  the minibatches of the next S steps
+    counter  [1] int64        which of them is meant
+    The gradient is left in `engine.gradient`, as parts of forward weights; prior and scales are the sampler's business.
+    """
+
+    def __init__(self, potential: Potential, chains: int, batch: int, steps: int, precision: str = "float32") -> None:
+        model, data = potential.model, potential.data
+        self.potential, self.batch = potential, batch
+        self.device = device = data.forces.device
+        types = len(model.config.type_names)
+        frames = pairs_of(data.frames, types)
+        self.resident = frames
+        self.atoms, self.slots = frames.sender.shape[1:]
+        self.pair_rows = frames.vector.shape[1]
+        self.counts = data.frames.num_atoms[:, 0].int().contiguous()
+        self.labels = data.forces.gather(1, frames.order[..., None].expand(-1, -1, 3)).contiguous()
+        self.scale = len(data) / batch
+        shape = Shape(chains, chains, self.atoms * batch, self.slots, self.pair_rows * batch)
+        self.engine = Engine(
+            model.network, model.layout, HEADS, shape, device=device, training=True, precision=precision
+        )
+        self.frames = torch.zeros(steps, chains, batch, dtype=torch.int32, device=device)
+        self.counter = torch.zeros(1, dtype=torch.int64, device=device)
+        self.summary = torch.zeros(chains, batch, 4, dtype=torch.float64, device=device)
+        # where all frames have the same species in the same rows, so have all minibatches
+        self.same_species = bool((frames.species == frames.species[:1]).all())
+        if self.same_species:
+            self.engine.graph.species.copy_(frames.species[0].repeat_interleave(batch).expand(chains, -1))
+            self.engine.find_types()
+
+    def __call__(self) -> None:
+        engine, resident, batch = self.engine, self.resident, self.batch
+        chains, graph = engine.shape.chains, engine.graph
+        density.gather_atoms[(-(-self.atoms * batch // 64), chains)](
+            self.frames, self.counter, resident.species, resident.degree, resident.sender, resident.pair, engine.norms,
+            graph.species, graph.degree, graph.sender, graph.pair, engine.norm, self.atoms, self.slots, batch, self.pair_rows,
+            CHAINS=chains, BLOCK=64, num_warps=2,
+        )  # fmt: skip
+        density.gather_pairs[(-(-self.pair_rows * batch // 128), chains)](
+            self.frames, self.counter, resident.vector, resident.ends, graph.vector, graph.ends, batch, self.pair_rows,
+            CHAINS=chains, BLOCK=128,
+        )  # fmt: skip
+        if not self.same_species:
+            engine.find_types()
+        engine.evaluate()
+        density.likelihood[(batch, chains)](
+            self.frames, self.counter, self.counts, self.potential.data.energy, self.labels, engine.energies, engine.forces,
+            engine.deviations, engine.direction, engine.deviation_tilde, engine.energy_bar, self.summary, self.atoms, batch,
+            self.scale, CHAINS=chains, ATOMS=max(16, 1 << (self.atoms - 1).bit_length()), num_warps=1,
+        )  # fmt: skip
+        engine.differentiate()
+
+    def evaluation(self, gradient: torch.Tensor, neg_log_prior: torch.Tensor) -> Evaluation:
+        """What the last step knew of itself; gradient [K, P] and −ln p(θ) [K] are the sampler's."""
+        log_p, wrong, sigma, count = self.summary.clone().unbind(2)
+        return Evaluation(
+            gradient=gradient,
+            potential=neg_log_prior - self.scale * log_p.sum(1),
+            log_likelihood=log_p.mean(1),
+            force_mae=(wrong.sum(1) / count.sum(1)).to(gradient),
+            force_sigma=(sigma.sum(1) / count.sum(1)).to(gradient),
+        )
+
+
+class FusedModel:
+    """Predictions of a `StochasticModel` for K weight sets on graphs that all chains share; a drop-in for its `forward`."""
+
+    def __init__(self, model: StochasticModel, precision: str = "float32") -> None:
+        self.model, self.layout, self.precision = model, model.layout, precision
+        self._engines: dict[tuple[Shape, torch.device], Engine] = {}
+
+    def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
+        """As `StochasticModel.forward`, not differentiable; a feature mask goes to the reference."""
+        if feature_mask is not None or graph.species.shape[0] != 1:
+            return self.model.forward(weights, graph, feature_mask=feature_mask)
+        pairs = pairs_of(graph, len(self.model.config.type_names))
+        engine = self.engine_for(weights, pairs)
+        engine.load_graph(pairs)
+        self._evaluate(engine)
+        return self.output(engine, graph, pairs.order)
+
+    def engine_for(self, weights: Weights, pairs: Pairs) -> Engine:
+        """An engine of the right size with these weights; the last one is kept."""
+        chains = weights["embedding"].shape[0]
+        slots, rows = pairs.sender.shape[2], pairs.vector.shape[1]
+        # a little room, so that a molecule that moves keeps its engine
+        shape = Shape(chains, 1, pairs.species.shape[1], _roomy(slots, 4), _roomy(rows, 64))
+        device = weights["embedding"].device
+        key = (shape, device)
+        if key not in self._engines:
+            self._engines.clear()  # memory for one is enough
+            self._engines[key] = Engine(
+                self.model.network, self.layout, HEADS, shape, device=device, training=False, precision=self.precision
+            )
+        engine = self._engines[key]
+        engine.load_weights(self.layout.flatten(weights))
+        return engine
+
+    def _evaluate(self, engine: Engine) -> None:
+        engine.evaluate()
+
+    def output(self, engine: Engine, graph: Graph, order: torch.Tensor) -> ModelOutput:
+        """The engine's results in the order of the graph's atoms."""
+        chains, nodes = engine.energies.shape
+        place = torch.empty_like(order[0]).scatter_(0, order[0], torch.arange(nodes, device=order.device))
+        energies, forces, deviations = (
+            engine.energies[:, place],
+            engine.forces[:, place],
+            engine.deviations[:, :, place],
+        )
+        first = graph.structure.gather(1, order).gather(1, engine.graph.ends[..., 0].long())
+        # rows that only fill up may hold what an earlier graph left there
+        near = engine.unit[..., 3:] < self.model.config.r_max
+        pull = torch.where(near, engine.pull, 0.0)
+        outer = engine.graph.vector[..., :, None] * pull[..., None, :]  # [K, Q, 3, 3]
+        member = first[..., None] == torch.arange(graph.num_structures, device=order.device)
+        virial = torch.einsum("gqb,kqij->kbij", member.double(), outer.double())
+        virial = (virial + virial.transpose(2, 3)) / 2
+        volume = graph.volume[..., None, None].to(virial)
+        last = engine.arena[:, 0, engine.last : engine.last + nodes * self.model.config.channels[0]]
+        return ModelOutput(
+            energy=sum_over_structures(energies.double(), graph),
+            forces=forces.clone(),
+            stress=(virial / volume).to(forces),
+            log_sigma_energy=log_mean_exp(deviations[1], graph),
+            log_sigma_forces=deviations[0].clone(),
+            features=last.reshape(chains, nodes, -1)[:, place].clone(),
+        )
+
+
+def _roomy(count: int, unit: int) -> int:
+    return -(-count // unit) * unit

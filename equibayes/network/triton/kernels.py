@@ -1,0 +1,207 @@
+"""The kernels that do not depend on the irreps: linears, weight gradients, embedding, and what stands before and behind the network.
+
+Linears and weight gradients are lists of *jobs*: a row of numbers says where a job reads and writes, so that one launch does a whole
+stage of the network for all irreps, components and chains.  Every sum has a fixed order, so results are the same from run to run.
+"""
+
+import triton
+import triton.language as tl
+
+JOB = 16  # numbers of a job
+
+
+@triton.jit(do_not_specialize=["rows"])
+def linear(
+    source, weights, out, species, jobs, rows, twin, chain_source, chain_weights, chain_out, graph_nodes,
+    TRANSPOSED: tl.constexpr, TYPED: tl.constexpr, TWIN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    INNER: tl.constexpr, PREC: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """out = source W + source₂ W₂[species], a tile of ROWS × COLUMNS a program; W transposed in the adjoint passes.
+
+    job: out, its row stride; source, row stride, inner length; W, row stride; source₂, row stride, inner length; W₂, stride of a
+    type, row stride.   TWIN: source is the sum of two arrays, the second `twin` numbers behind the first.
+    """
+    job = jobs + tl.program_id(1) * 16
+    chain = tl.program_id(2).to(tl.int64)
+    first = tl.program_id(0) * ROWS
+    row = (first + tl.arange(0, ROWS)).to(tl.int64)
+    valid = (row < rows)[:, None]
+    column, inner = tl.arange(0, COLUMNS), tl.arange(0, INNER)
+    source += chain * chain_source
+    weights += chain * chain_weights
+    out += chain * chain_out
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+
+    length = tl.load(job + 4).to(tl.int32)
+    stride = tl.multiple_of(tl.load(job + 3), 16)
+    here = source + tl.multiple_of(tl.load(job + 2), 16) + row[:, None] * stride + inner[None, :]
+    weight_stride = tl.multiple_of(tl.load(job + 6), 16)
+    if TRANSPOSED:
+        matrix = weights + tl.multiple_of(tl.load(job + 5), 16) + column[None, :] * weight_stride + inner[:, None]
+        along = 1
+    else:
+        matrix = weights + tl.multiple_of(tl.load(job + 5), 16) + inner[:, None] * weight_stride + column[None, :]
+        along = weight_stride
+    for k in tl.range(0, length, INNER, num_stages=STAGES):
+        a = tl.load(here + k, mask=valid, other=0.0)
+        if TWIN:
+            a += tl.load(here + twin + k, mask=valid, other=0.0)
+        total = tl.dot(a, tl.load(matrix + k * along), total, input_precision=PREC)
+    if TYPED:
+        length = tl.load(job + 9).to(tl.int32)
+        if length > 0:
+            kind = tl.load(species + chain * graph_nodes + row, mask=row < rows, other=-1)
+            # rows are sorted by species as far as possible, so a tile seldom has more than one or two
+            low = tl.min(tl.where(kind < 0, 1 << 20, kind), 0)
+            high = tl.max(kind, 0)
+            stride = tl.multiple_of(tl.load(job + 8), 16)
+            here = source + tl.multiple_of(tl.load(job + 7), 16) + row[:, None] * stride + inner[None, :]
+            type_stride = tl.multiple_of(tl.load(job + 11), 16)
+            weight_stride = tl.multiple_of(tl.load(job + 12), 16)
+            if TRANSPOSED:
+                matrix = weights + tl.multiple_of(tl.load(job + 10), 16) + column[None, :] * weight_stride
+                matrix += inner[:, None]
+                along = 1
+            else:
+                matrix = weights + tl.multiple_of(tl.load(job + 10), 16) + inner[:, None] * weight_stride
+                matrix += column[None, :]
+                along = weight_stride
+            turns = length // INNER
+            for turn in tl.range(low * turns, (high + 1) * turns, num_stages=STAGES):
+                t = turn // turns
+                k = (turn - t * turns) * INNER
+                a = tl.load(here + k, mask=(kind == t)[:, None], other=0.0)
+                total = tl.dot(a, tl.load(matrix + t * type_stride + k * along), total, input_precision=PREC)
+    row_stride = tl.multiple_of(tl.load(job + 1), 16)
+    out += tl.multiple_of(tl.load(job), 16)
+    tl.store(out + row[:, None] * row_stride + column[None, :], total, mask=valid)
+
+
+@triton.jit(do_not_specialize=["nodes", "twin"])
+def weight_gradient(
+    left, right, out, species, ranges, jobs, nodes, twin, version, chain_left, chain_right, chain_out, part_out, graph_nodes,
+    TYPES: tl.constexpr, TWIN: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, INNER: tl.constexpr,
+    COLUMNS: tl.constexpr, PREC: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """W̃ = xᵀ ỹ + ẋᵀ ȳ, a tile of INNER × COLUMNS a program, rows divided into PARTS sums that the sampler adds up.
+
+    job: out, its row stride; left, row stride; right, row stride; blocks of `nodes` rows; type of the atoms (−1: all); versions.
+    """
+    job = jobs + tl.program_id(0) * 16
+    chain = tl.program_id(1).to(tl.int64)
+    part = tl.program_id(2)
+    left += chain * chain_left + tl.multiple_of(tl.load(job + 2), 16)
+    right += chain * chain_right + tl.multiple_of(tl.load(job + 4), 16)
+    inner, column, lane = tl.arange(0, INNER), tl.arange(0, COLUMNS), tl.arange(0, ROWS)
+    left_stride, right_stride = tl.multiple_of(tl.load(job + 3), 16), tl.multiple_of(tl.load(job + 5), 16)
+    components, kind, versions = (
+        tl.load(job + 6).to(tl.int32),
+        tl.load(job + 7).to(tl.int32),
+        tl.load(job + 8).to(tl.int32),
+    )
+    low, high, outer = 0, components * nodes, 1
+    species += chain * graph_nodes
+    if kind >= 0:
+        low = tl.load(ranges + (chain * (graph_nodes > 0) * TYPES + kind) * 2)
+        high = tl.load(ranges + (chain * (graph_nodes > 0) * TYPES + kind) * 2 + 1)
+        outer = components
+    turns = (high - low + ROWS - 1) // ROWS
+    per_version = outer * turns
+    count = versions * per_version
+    share = (count + PARTS - 1) // PARTS
+    total = tl.zeros([INNER, COLUMNS], tl.float32)
+    for i in tl.range(part * share, tl.minimum(count, part * share + share), num_stages=STAGES):
+        v = i // per_version
+        rest = i - v * per_version
+        m = rest // turns
+        atom = low + (rest - m * turns) * ROWS + lane
+        valid = atom < high
+        if kind >= 0:
+            valid = valid & (tl.load(species + atom, mask=valid, other=-1) == kind)
+        row = (m * nodes + atom).to(tl.int64)[:, None]
+        # versions: value with tilde, then tangent with adjoint
+        a = tl.load(left + v * 2 * version + row * left_stride + inner[None, :], mask=valid[:, None], other=0.0)
+        here = right + (1 - v) * 2 * version + row * right_stride + column[None, :]
+        b = tl.load(here, mask=valid[:, None], other=0.0)
+        if TWIN:
+            b += tl.load(here + twin, mask=valid[:, None], other=0.0)
+        total = tl.dot(tl.trans(a), b, total, input_precision=PREC)
+    out += chain * chain_out + part.to(tl.int64) * part_out + tl.multiple_of(tl.load(job), 16)
+    tl.store(out + inner[:, None] * tl.multiple_of(tl.load(job + 1), 16) + column[None, :], total)
+
+
+@triton.jit(do_not_specialize=["nodes", "start", "embedding"])
+def embed(arena, weights, species, nodes, start, embedding, chain_arena, chain_weights, graph_nodes, CHANNELS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """x = embedding[species]."""
+    i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    chain = tl.program_id(1).to(tl.int64)
+    n = i // CHANNELS
+    valid = n < nodes
+    kind = tl.load(species + chain * graph_nodes + n, mask=valid, other=0)
+    value = tl.load(weights + chain * chain_weights + embedding + kind * CHANNELS + i % CHANNELS, mask=valid, other=0.0)
+    tl.store(arena + chain * chain_arena + start + i, value, mask=valid)
+
+
+@triton.jit(do_not_specialize=["nodes", "start", "embedding"])
+def embedding_gradient(
+    arena, out, species, nodes, start, embedding, chain_arena, chain_out, graph_nodes, CHANNELS: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """The sum of x̃ over the atoms of one type."""
+    kind = tl.program_id(0)
+    chain = tl.program_id(1).to(tl.int64)
+    c = tl.arange(0, WIDE)
+    used = (c < CHANNELS)[None, :]
+    total = tl.zeros([WIDE], tl.float32)
+    for first in range(0, nodes, ROWS):
+        n = (first + tl.arange(0, ROWS)).to(tl.int64)
+        own = tl.load(species + chain * graph_nodes + n, mask=n < nodes, other=-1) == kind
+        x = tl.load(
+            arena + chain * chain_arena + start + n[:, None] * CHANNELS + c[None, :],
+            mask=own[:, None] & used,
+            other=0.0,
+        )
+        total += tl.sum(x, 0)
+    tl.store(out + chain * chain_out + embedding + kind * CHANNELS + c, total, mask=c < CHANNELS)
+
+
+@triton.jit(do_not_specialize=["parts"])
+def add_partial(partial, out, places, parts, size, chain_out, LAYERS: tl.constexpr, BESSELS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """Adds up the partial sums of the radial networks; the frequencies, which all layers share, are summed over layers too."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    chain = tl.program_id(1).to(tl.int64)
+    partial += chain * parts * LAYERS * size
+    total = tl.zeros([BLOCK], tl.float32)
+    own = size - BESSELS  # numbers of a layer besides the frequencies
+    layer, rest = i // own, i % own
+    valid = i < LAYERS * own
+    for part in range(parts):
+        total += tl.load(partial + (part * LAYERS + layer) * size + rest, mask=valid, other=0.0)
+    frequency = (i >= LAYERS * own) & (i < LAYERS * own + BESSELS)
+    for row in range(parts * LAYERS):
+        total += tl.load(partial + row * size + own + i - LAYERS * own, mask=frequency, other=0.0)
+    place = tl.load(places + i, mask=valid | frequency, other=0)
+    tl.store(out + chain * chain_out + place, total, mask=valid | frequency)
+
+
+@triton.jit(do_not_specialize=["nodes", "pairs"])
+def atom_forces(gradient, sender_pair, degree, out, nodes, slots, pairs, graph_nodes, BLOCK: tl.constexpr):
+    """F_n = Σ_slots sign · ∂E/∂vector of the pair; the vector points from the first atom of a pair to the second."""
+    n = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    chain = tl.program_id(1).to(tl.int64)
+    count = tl.load(degree + chain * graph_nodes + n, mask=n < nodes, other=0)
+    sender_pair += chain * graph_nodes * slots + n * slots
+    gradient += chain * pairs * 3
+    x, y, z = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
+    for d in range(tl.max(count, 0)):
+        valid = d < count
+        code = tl.load(sender_pair + d, mask=valid, other=0)
+        sign = 1.0 - 2.0 * (code % 2)
+        g = gradient + (code // 2).to(tl.int64) * 3
+        x += sign * tl.load(g, mask=valid, other=0.0)
+        y += sign * tl.load(g + 1, mask=valid, other=0.0)
+        z += sign * tl.load(g + 2, mask=valid, other=0.0)
+    out += (chain * nodes + n) * 3
+    tl.store(out, x.to(tl.float32), mask=n < nodes)
+    tl.store(out + 1, y.to(tl.float32), mask=n < nodes)
+    tl.store(out + 2, z.to(tl.float32), mask=n < nodes)

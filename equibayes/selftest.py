@@ -1,0 +1,324 @@
+"""Are the fused kernels right on this machine?  `python -m equibayes.selftest` compares them with the float64 reference.
+
+    python -m equibayes.selftest                        # on a GPU: all networks and precisions, about two minutes
+    python -m equibayes.selftest --interpret            # without one: tiny networks under Triton's interpreter
+
+Every line is a relative error |fused − reference| / |reference| and its limit; the exit code is 1 if one is exceeded.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from equibayes.bayes.model import StochasticModel
+from equibayes.bayes.potential import Potential
+from equibayes.bayes.prior import CentredNormal, Prior, StandardNormal
+from equibayes.data.graph import concatenate, graph_of
+from equibayes.data.resident import ResidentData
+from equibayes.data.structures import Structure
+from equibayes.network.config import NetworkConfig
+from equibayes.sampling import sghmc
+from equibayes.sampling.noise import NoiseKey, standard_normal
+from equibayes.sampling.schedule import StepPlan
+
+SPECIES = {1: 0, 6: 1, 8: 2}
+SCALES = {
+    "type_names": ["H", "C", "O"],
+    "avg_num_neighbors": {"H": 3.0, "C": 4.0, "O": 5.0},
+    "per_type_energy_scales": {"H": 1.0, "C": 1.5, "O": 2.0},
+}
+LIMITS = {"float32": 1e-5, "tf32x3": 3e-5, "tf32": 3e-2}
+NETWORKS = {
+    "paper": NetworkConfig(**SCALES),
+    "l=1, 32 features": NetworkConfig(
+        l_max=1, parity=False, num_features=32, num_layers=3, radial_mlp_width=32, **SCALES
+    ),
+    "l=3, mixed features": NetworkConfig(l_max=3, num_features=[48, 32, 16, 16], num_layers=3, **SCALES),
+    "l=0": NetworkConfig(l_max=0, num_features=16, num_layers=2, num_bessels=5, radial_mlp_depth=1, **SCALES),
+    "deep radial": NetworkConfig(
+        l_max=2, num_features=16, num_layers=2, radial_mlp_depth=3, radial_mlp_width=48, **SCALES
+    ),
+}
+SMALL_NETWORKS = {
+    "l=1": NetworkConfig(l_max=1, num_features=16, num_layers=2, radial_mlp_width=16, num_bessels=4, **SCALES),
+    "l=2, mixed": NetworkConfig(
+        l_max=2,
+        parity=False,
+        num_features=[32, 16, 16],
+        num_layers=2,
+        radial_mlp_width=16,
+        radial_mlp_depth=1,
+        **SCALES,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    error: float
+    limit: float
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.limit  # NaN does not
+
+
+def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
+    found, expected = found.detach().double().cpu(), expected.detach().double().cpu()
+    norm = float(expected.norm())
+    return float((found - expected).norm()) / (norm if norm else 1.0)
+
+
+def cluster(atoms: int, seed: int) -> Structure:
+    """Atoms at random, none too near to another, with labels."""
+    rng = np.random.default_rng(seed)
+    places: list[np.ndarray] = []
+    while len(places) < atoms:
+        place = rng.normal(size=3) * 1.2 * atoms ** (1 / 3)
+        if all(np.linalg.norm(place - other) > 0.8 for other in places):
+            places.append(place)
+    numbers = rng.choice(list(SPECIES), atoms)
+    forces, energy = rng.normal(size=(atoms, 3)), float(rng.normal())
+    return Structure(numbers, np.array(places), np.zeros((3, 3)), np.zeros(3, bool), energy=energy, forces=forces)
+
+
+def crystal(atoms: int, edge: float, seed: int) -> Structure:
+    """Atoms at random in a skew cell so small that atoms meet their own images."""
+    structure = cluster(atoms, seed)
+    cell = edge * (np.eye(3) + 0.2 * np.tri(3, k=-1))
+    return replace(structure, cell=cell, pbc=np.ones(3, bool), positions=structure.positions % edge)
+
+
+def weights(model: StochasticModel, chains: int, seed: int) -> torch.Tensor:
+    """Random, also where a run begins with zeros."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(chains, model.layout.size, generator=generator, dtype=torch.float64) * 0.7
+
+
+def structures(small: bool) -> dict[str, list[Structure]]:
+    if small:
+        return {
+            "molecules": [cluster(4, 1), cluster(1, 2), cluster(3, 3)],
+            "cell": [crystal(2, 3.5, 4)],
+        }
+    lonely = replace(cluster(3, 5), positions=np.diag([0.0, 50.0, 100.0]))
+    return {
+        "molecules": [cluster(21, 1), cluster(9, 2), cluster(1, 3), cluster(2, 4)],
+        "isolated atoms": [lonely],
+        "cell": [crystal(8, 5.0, 6)],
+        "small cell": [crystal(2, 3.0, 7)],
+    }
+
+
+def check_predictions(
+    name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, precision: str, device: str
+) -> Iterator[Check]:
+    """Energies, forces, stress and deviations; a second call with other positions sees nothing of the first."""
+    from equibayes.bayes.fused import FusedModel
+
+    limit = LIMITS[precision]
+    model = StochasticModel(config)
+    flat = weights(model, chains, 0)
+    fused = FusedModel(model, precision)
+    forward = model.layout.forward_weights(flat.to(device, torch.float32))
+    for turn in range(2):
+        moved = [replace(s, positions=s.positions + 0.05 * turn * np.cos(s.positions)) for s in frames]
+        graph = concatenate([graph_of(s, r_max=config.r_max, species_of=SPECIES) for s in moved])
+        expected = model(flat, graph)
+        found = fused.forward(forward, graph.to(device, torch.float32))
+    yield Check(f"{name}: energies", relative(found.energy, expected.energy), limit)
+    yield Check(f"{name}: forces", relative(found.forces, expected.forces), limit)
+    yield Check(f"{name}: ln σ of forces", relative(found.log_sigma_forces, expected.log_sigma_forces), limit)
+    yield Check(f"{name}: ln σ of energies", relative(found.log_sigma_energy, expected.log_sigma_energy), limit)
+    if bool(graph.volume.isfinite().all()):
+        yield Check(f"{name}: stress", relative(found.stress, expected.stress), limit)
+
+
+def check_derivative(name: str, config: NetworkConfig, frame: Structure, device: str) -> Iterator[Check]:
+    """Forces are the gradient of the energy: differences of energies along random directions, and no curl."""
+    from equibayes.bayes.fused import FusedModel
+
+    model = StochasticModel(config)
+    fused = FusedModel(model, "float32")
+    forward = model.layout.forward_weights(weights(model, 1, 1).to(device, torch.float32))
+    rng = np.random.default_rng(0)
+
+    def at(shift: np.ndarray) -> tuple[float, np.ndarray]:
+        moved = replace(frame, positions=frame.positions + shift)
+        graph = graph_of(moved, r_max=config.r_max, species_of=SPECIES).to(device, torch.float32)
+        output = fused.forward(forward, graph)
+        return float(output.energy[0, 0]), output.forces[0].double().cpu().numpy()
+
+    h = 4e-3
+    u, v = (rng.normal(size=frame.positions.shape) for _ in range(2))
+    _, forces = at(0 * u)
+    # fourth-order difference, so that float32 decides and not the step
+    slope = (8 * (at(h * u)[0] - at(-h * u)[0]) - (at(2 * h * u)[0] - at(-2 * h * u)[0])) / (12 * h)
+    scale = float(np.linalg.norm(forces) * np.linalg.norm(u))
+    yield Check(f"{name}: forces by differences of energies", abs(slope + float((forces * u).sum())) / scale, 1e-3)
+    along_u = (at(h * u)[1] - at(-h * u)[1]) / (2 * h)
+    along_v = (at(h * v)[1] - at(-h * v)[1]) / (2 * h)
+    scale = float(np.linalg.norm(along_u) * np.linalg.norm(v))
+    yield Check(f"{name}: no curl", abs(float((along_u * v).sum() - (along_v * u).sum())) / scale, 1e-3)
+
+
+def data(frames: Sequence[Structure], config: NetworkConfig, dtype: torch.dtype, device: str) -> ResidentData:
+    return ResidentData(
+        frames, r_max=config.r_max, species_of=SPECIES, reference=[0.0] * len(frames), dtype=dtype, device=device
+    )
+
+
+def check_gradient(
+    name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, precision: str, device: str
+) -> Iterator[Check]:
+    """û, its gradient by all weights, and that a second run gives the same bits."""
+    from equibayes.bayes.fused import FusedPotential
+
+    limit, model, prior = LIMITS[precision], StochasticModel(config), StandardNormal()
+    flat = weights(model, chains, 2)
+    batch = len(frames) - 1
+    generator = torch.Generator().manual_seed(0)
+    chosen = torch.stack([torch.randperm(len(frames), generator=generator)[:batch] for _ in range(chains)])
+    reference = Potential(model, data(frames, config, torch.float64, "cpu"), prior)(flat, chosen)
+    fused = FusedPotential(
+        Potential(model, data(frames, config, torch.float32, device), prior), chains, batch, 1, precision
+    )
+    fused.frames[0].copy_(chosen)
+    scale = model.layout.scale.like(flat)
+    fused.engine.load_weights((flat * scale).to(device))
+    results = []
+    for _ in range(2):
+        fused.engine.gradient.fill_(torch.nan)  # what is not written shows
+        fused()
+        results.append(fused.engine.gradient.nan_to_num(0.0).clone())
+    gradient = results[0].double().sum(0).cpu()[:, fused.engine.places.flat.long()] * scale + flat
+    found = fused.evaluation(gradient, prior.neg_log_density(flat).to(device))
+    yield Check(f"{name}: û", relative(found.potential, reference.potential), limit)
+    yield Check(f"{name}: ln p", relative(found.log_likelihood, reference.log_likelihood), limit)
+    yield Check(f"{name}: force error", relative(found.force_mae, reference.force_mae), limit)
+    yield Check(f"{name}: gradient", relative(gradient, reference.gradient), limit)
+    worst = max(
+        (relative(a, b), parameter)
+        for (parameter, a), b in zip(
+            model.layout.views(gradient - flat).items(), model.layout.views(reference.gradient - flat).values()
+        )
+    )
+    yield Check(f"{name}: gradient of {worst[1]}, the worst", worst[0], 20 * limit)
+    yield Check(f"{name}: same bits again", float((results[0] != results[1]).sum()), 0.0)
+
+
+def check_steps(
+    name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, device: str
+) -> Iterator[Check]:
+    """Whole steps of both integrators and priors, with noise and an adapting mass, against the reference sampler."""
+    from equibayes.sampling.fused import FusedSteps
+
+    model = StochasticModel(config)
+    flat = weights(model, chains, 3).float()
+    key = NoiseKey(2**40 + 7, tuple(range(5, 5 + chains)))
+    batch, steps = len(frames) - 1, 3
+    centred = CentredNormal(
+        weights(model, 1, 4)[0].to(device), torch.full((model.layout.size,), 0.5, device=device).double()
+    )
+    for integrator, prior in (("baoa", StandardNormal()), ("paper", centred)):
+        sampler = sghmc.SGHMCConfig(integrator=integrator)  # type: ignore[arg-type]
+        plans = [StepPlan(1e-3 * (1 + i), 1.0 - 0.3 * i, "burn_in", i, -1, i == 2, False) for i in range(steps)]
+        rates = torch.tensor([[plan.learning_rate * (1 + c) for c in range(chains)] for plan in plans]).double()
+        chosen = torch.stack(
+            [torch.stack([(torch.arange(batch) + i + c) % len(frames) for c in range(chains)]) for i in range(steps)]
+        )
+
+        def potential(dtype: torch.dtype, where: str, prior: Prior = prior) -> Potential:
+            return Potential(model, data(frames, config, dtype, where), prior)
+
+        expected = sghmc.init(flat.double())
+        reference = potential(torch.float64, "cpu", _moved(prior, "cpu"))
+        for plan, rate, indices in zip(plans, rates, chosen):
+            seen = reference(expected.position, indices)
+            sghmc.step_(
+                expected, seen.gradient, key, learning_rate=rate, data_size=reference.data_size, config=sampler,
+                temperature=plan.temperature, adapt_mass=not plan.mass_frozen,
+            )  # fmt: skip
+        state = sghmc.init(flat.to(device))
+        fused = FusedSteps(potential(torch.float32, device), state, key, sampler, longest=2, precision="float32")
+        fused.advance(chosen[:1], plans[:1], rates[:1])
+        evaluation = fused.advance(chosen[1:], plans[1:], rates[1:])
+        moved = expected.position - flat.double()
+        label = f"{name}, {integrator}"
+        yield Check(f"{label}: path of θ", relative(state.position.double().cpu() - flat.double(), moved), 1e-4)
+        yield Check(f"{label}: r", relative(state.momentum, expected.momentum), 1e-4)
+        yield Check(f"{label}: mass", relative(state.mass.mass, expected.mass.mass), 1e-4)
+        yield Check(f"{label}: û of the last step", relative(evaluation.potential, seen.potential), 1e-5)
+        yield Check(f"{label}: ∇û of the last step", relative(evaluation.gradient, seen.gradient), 1e-4)
+
+
+def _moved(prior: Prior, device: str) -> Prior:
+    return CentredNormal(prior.center.to(device), prior.width.to(device)) if isinstance(prior, CentredNormal) else prior
+
+
+def check_noise(size: int, device: str) -> Iterator[Check]:
+    """The kernel's noise is that of noise.py."""
+    from equibayes.sampling.update_kernel import draw
+
+    seed, chains, quads = 2**45 + 3, (0, 7, 12345), 64
+    out = torch.full((len(chains), size), torch.nan, device=device)
+    step = torch.tensor([123456], device=device)
+    identities = torch.tensor(chains, dtype=torch.int32, device=device)
+    draw[(-(-size // (4 * quads)), len(chains))](out, identities, seed, step, 0, size, QUADS=quads)
+    expected = standard_normal(NoiseKey(seed, chains), 123456, size, dtype=torch.float64)
+    yield Check("noise: as on the CPU", float((out.double().cpu() - expected).abs().max()), 1e-4)
+
+
+def all_checks(small: bool, device: str) -> Iterator[Check]:
+    yield from check_noise(1000 if small else 1_000_001, device)
+    if small:
+        for name, config in SMALL_NETWORKS.items():
+            for kind, frames in structures(small).items():
+                yield from check_predictions(f"{name}, {kind}", config, frames, 2, "float32", device)
+            yield from check_gradient(
+                name, config, [cluster(3, 8), cluster(2, 9), cluster(1, 10)], 2, "float32", device
+            )
+        yield from check_steps("l=1", SMALL_NETWORKS["l=1"], [cluster(2, 8), cluster(2, 9)], 2, device)
+        return
+    training = [cluster(9, 8), cluster(12, 9), cluster(1, 10), cluster(7, 11), cluster(9, 12)]
+    for name, config in NETWORKS.items():
+        for kind, frames in structures(small).items():
+            yield from check_predictions(f"{name}, {kind}", config, frames, 2, "float32", device)
+        yield from check_derivative(name, config, cluster(12, 13), device)
+        yield from check_gradient(name, config, training, 2, "float32", device)
+    for chains in (1, 3, 8, 16):
+        yield from check_gradient(f"paper, K={chains}", NETWORKS["paper"], training, chains, "float32", device)
+    for precision in ("tf32x3", "tf32"):
+        yield from check_gradient(f"paper, {precision}", NETWORKS["paper"], training, 2, precision, device)
+    yield from check_steps("paper", NETWORKS["paper"], training, 3, device)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--interpret", action="store_true", help="small networks on a CPU under Triton's interpreter")
+    given = parser.parse_args()
+    if given.interpret:
+        os.environ["TRITON_INTERPRET"] = "1"
+    elif not torch.cuda.is_available():
+        print("no GPU is visible to PyTorch; use --interpret to test the kernels on a CPU", file=sys.stderr)
+        return 2
+    torch.backends.cuda.matmul.allow_tf32 = False
+    failed = 0
+    for check in all_checks(given.interpret, "cpu" if given.interpret else "cuda"):
+        failed += not check.passed
+        print(
+            f"{'ok  ' if check.passed else 'FAIL'}  {check.error:9.2e}  (limit {check.limit:.0e})  {check.name}",
+            flush=True,
+        )
+    print(f"{failed} checks failed" if failed else "all checks passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
