@@ -54,6 +54,10 @@ fix {FIX}_stop all halt 1 v_{FIX}_failed != 0 error hard message no
 """
 
 
+class LammpsOnOneRank(InputError):
+    """A mistake that LAMMPS found on one rank, while the others go on and wait for it."""
+
+
 class Potential:
     """What `fix external` calls in every step, on all ranks."""
 
@@ -90,7 +94,10 @@ class Potential:
         found: dict[str, Any] | BaseException | None = None
         if parts is not None:
             try:
-                ids, structure = self.builder.build(np.concatenate(parts), *self.atoms.box())
+                rows = np.concatenate(parts)
+                if not len(rows):
+                    raise InputError("no atoms to calculate: the box is empty")
+                ids, structure = self.builder.build(rows, *self.atoms.box())
                 (prediction,) = self.evaluator([structure])
                 found = self._in_lammps_units(prediction, abs(np.linalg.det(structure.cell))) | {"ids": ids}
             except InputError as problem:
@@ -162,7 +169,7 @@ def attach(
     potential = Potential(lmp, ranks, Evaluator(loaded, device or default_device(), dtype, skin), numbers, deviation)
     for name, level in zip(LEVELS, (trust.lower, trust.upper)):
         if level is not None:
-            lmp.command(f"variable {name} equal {level / potential.unit!r}")
+            lmp.command(f"variable {name} equal {float(level / potential.unit)!r}")
     lmp.set_fix_external_callback(FIX, potential, None)
     return potential
 
@@ -202,10 +209,13 @@ def run_script(
     lmp = open_lammps(["-log", log, *([] if screen else ["-screen", "none"]), *given])
     try:
         return _run(lmp, parts, posterior, options)
+    except LammpsOnOneRank as problem:
+        Ranks(lmp).abort(2, str(problem))
+        raise
     except (InputError, KeyboardInterrupt):
         raise
-    except BaseException:
-        Ranks(lmp).abort()
+    except BaseException as problem:
+        Ranks(lmp).abort(1, repr(problem))
         raise
     finally:
         lmp.close()
@@ -237,4 +247,7 @@ def _file(lmp: Any, path: Path, script: Script, potential: Potential | None) -> 
     except Exception as problem:
         if potential is not None and potential.failure is not None:
             raise potential.failure from None
-        raise InputError(f"{script.path}: LAMMPS stopped: {' '.join(str(problem).split())}") from problem
+        words = " ".join(str(getattr(problem, "message", problem)).split())
+        alone = type(problem).__name__ == "MPIAbortException"
+        kind = LammpsOnOneRank if alone else InputError
+        raise kind(f"{script.path}: LAMMPS stopped: {words}") from problem

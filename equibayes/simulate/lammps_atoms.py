@@ -128,7 +128,8 @@ class StructureBuilder:
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         positions = rows[:, 2:].copy()
         numbers = self.numbers_of_types[rows[:, 1].astype(np.int64) - 1]
-        roomy = self._roomy(positions, cell, periodic)
+        with np.errstate(invalid="ignore"):  # positions that are no numbers are told of by the neighbour list
+            roomy = self._roomy(positions, cell, periodic)
         return rows[:, 0].astype(np.int64), Structure(
             numbers, positions, roomy, np.ones(3, dtype=bool), source="LAMMPS"
         )

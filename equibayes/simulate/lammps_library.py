@@ -61,10 +61,11 @@ class Ranks:
         """What the first rank has, on all."""
         return value if self._world is None else self._world.bcast(value, root=0)
 
-    def abort(self) -> None:
-        """End all of them: this one cannot go on, and the others would wait for it for ever."""
+    def abort(self, status: int, reason: str) -> None:
+        """End all of them, if there are others: this one cannot go on, and they would wait for it for ever."""
         if self._world is not None:
-            self._world.Abort(1)
+            print(f"equibayes: error: {reason}", file=sys.stderr, flush=True)
+            self._world.Abort(status)
 
 
 def other_rank() -> bool:

@@ -1,0 +1,122 @@
+"""`equibayes lammps` as a program: one rank and two, the example, mistakes in one line."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli import program
+from tests.samples import salt
+from tests.simulate.lammps_parts import head, in_standard_form, thermo, write_data
+from tests.simulate.posteriors import ETHANOL, random_posterior
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "lammps"
+MPIRUN = Path(sys.executable).parent / "mpirun"
+COMMON = ["lammps", "x.posterior", "in.salt", "--quiet", "--device", "cpu", "--threads", "1"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A posterior and a script in which atoms wander between ranks and through the faces of a triclinic cell."""
+    random_posterior(2).save(tmp_path / "x.posterior")
+    atoms = in_standard_form(salt().to_atoms())
+    write_data(tmp_path / "salt.data", atoms, ["Cl", "Na"])
+    (tmp_path / "in.salt").write_text(
+        head("salt.data", atoms)
+        + "velocity all create ${temperature} 3 loop geom\nvelocity all set 10 8 12 sum yes\n"
+        + "fix move all npt temp 300 300 0.1 tri 0 0 1\ntimestep 0.0005\nneigh_modify every 1 delay 0\n"
+        + "thermo_style custom step temp pe press vol v_max_devi_f v_avg_devi_f v_energy_std\nthermo 10\n"
+        + "thermo_modify format float %.12g\n"
+        + "dump d all custom 10 atoms.dump id type xu yu zu vx fx fy fz d_devi_f\n"
+        + "dump_modify d sort id format float %.12g\nrun 20\n"
+    )
+    return tmp_path
+
+
+def mpirun(ranks: int, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from equibayes.cli.main import main; sys.exit(main())"
+    start = [str(MPIRUN), "-launcher", "fork", "-n", str(ranks), sys.executable, "-c", code]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run([*start, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def atoms_of(dump: Path) -> np.ndarray:
+    lines = dump.read_text().splitlines()
+    return np.array([[float(word) for word in line.split()] for line in lines if len(line.split()) == 10])
+
+
+def test_two_ranks_give_what_one_gives(folder: Path) -> None:
+    words = [*COMMON, "--elements", "Cl", "Na", "--var", "temperature=300"]
+    status, _, err = program.run([*words, "--log", "one.log"], folder)
+    assert (status, err) == (0, "")
+    shutil.move(folder / "atoms.dump", folder / "one.dump")
+    done = mpirun(2, [*words, "--log", "two.log"], folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "on 2 procs" in (folder / "two.log").read_text()
+    (one,), (two,) = thermo(folder / "one.log"), thermo(folder / "two.log")
+    assert len(one["Step"]) == 3
+    for name in one:
+        np.testing.assert_allclose(two[name], one[name], rtol=1e-8, err_msg=name)
+    first, second = atoms_of(folder / "one.dump"), atoms_of(folder / "atoms.dump")
+    assert first.shape == (3 * 8, 10)
+    np.testing.assert_allclose(second, first, rtol=0, atol=1e-8)
+
+
+def test_a_mistake_is_told_once_by_two_ranks(folder: Path) -> None:
+    done = mpirun(2, [*COMMON, "--elements", "Cl", "--var", "temperature=300"], folder)
+    assert done.returncode == 2
+    assert done.stderr.strip() == (
+        "equibayes: error: in.salt, line 11: --elements Cl: 1 elements for 2 atom types; name one for each, in order"
+    )
+
+
+def test_a_mistake_on_one_rank_ends_both(folder: Path) -> None:
+    """LAMMPS finds it where the script is read, and the other rank waits."""
+    done = mpirun(2, [*COMMON, "--elements", "Cl", "Na"], folder)
+    assert done.returncode != 0
+    assert (
+        "equibayes: error: in.salt: LAMMPS stopped: ERROR on proc 0: Substitution for illegal variable" in done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--elements", "Cl", "Na"], "LAMMPS stopped: ERROR on proc 0: Substitution for illegal variable temperature"),
+        (["--var", "temperature"], "--var temperature: write it as NAME=VALUE"),
+        (["--trust-hi", "3x"], "--trust-hi 3x: no frames were held back"),
+        (["--k", "9", "--var", "temperature=300", "--elements", "Cl", "Na"], "k=9"),
+    ],
+)
+def test_mistakes_in_one_line(more: list[str], message: str, folder: Path) -> None:
+    status, _, err = program.run([*COMMON, *more], folder)
+    assert status == 2
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_the_example(tmp_path: Path) -> None:
+    """As its first lines say to run it; the deviations are in its output and a trust level ends it."""
+    for name in ("in.ethanol", "ethanol.data"):
+        shutil.copy(EXAMPLE / name, tmp_path)
+    shutil.copy(ETHANOL, tmp_path / "my.posterior")
+    words = ["lammps", "my.posterior", "in.ethanol", "--var", "steps=100", "--device", "cpu", "--threads", "1"]
+    status, out, err = program.run([*words, "--trust-hi", "10x"], tmp_path)
+    assert (status, err) == (0, "")
+    assert "v_max_devi_f" in out
+    (run,) = thermo(tmp_path / "log.lammps")
+    assert run["Step"][-1] == 100
+    assert (run["v_max_devi_f"] >= run["v_avg_devi_f"]).all()
+    assert (run["v_energy_std"] > 0).all()
+    dump = (tmp_path / "ethanol.dump").read_text()
+    assert "ITEM: ATOMS id element xu yu zu fx fy fz d_devi_f" in dump
+    level = float(np.median(run["v_max_devi_f"]))
+    status, out, err = program.run([*words, "--trust-hi", str(level)], tmp_path)
+    assert status == 0
+    (halted,) = thermo(tmp_path / "log.lammps")
+    assert halted["Step"][-1] < 100
+    assert halted["v_max_devi_f"][-1] > level
