@@ -9,11 +9,11 @@ import sys
 import warnings
 from typing import TextIO
 
-from equibayes.cli import calibrate, compare, evaluate, info, lammps, learn, md, predict, sample, template
+from equibayes.cli import calibrate, compare, evaluate, info, lammps, learn, md, predict, sample, serve, template
 from equibayes.cli.parser import Parser
 from equibayes.errors import InputError, InputWarning
 
-VERBS = (sample, predict, evaluate, calibrate, md, lammps, learn, compare, info, template)
+VERBS = (sample, predict, evaluate, calibrate, md, lammps, serve, learn, compare, info, template)
 """Each verb is a module with `add_parser(subparsers)`, which sets `run`: a function of the arguments that returns the
 exit status."""
 

@@ -34,11 +34,10 @@ from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.lammps_atoms import LocalAtoms, StructureBuilder, elements_of_types, looks_swapped
 from equibayes.simulate.lammps_library import Ranks, open_lammps
 from equibayes.simulate.lammps_script import LEVELS, QUANTITIES, Script, read_script
-from equibayes.simulate.trust import Deviation, Trust, atom_sigma
+from equibayes.simulate.trust import DEVIATIONS, Deviation, Trust, atom_sigma
 from equibayes.units import KCAL_PER_MOL
 
 FIX = "equibayes"
-DEVIATIONS = {"total": "forces_std", "epistemic": "forces_epistemic"}
 ENERGY_UNITS = {"metal": 1.0, "real": KCAL_PER_MOL}
 """eV in LAMMPS' unit of energy; both have Å, so that forces convert alike."""
 

@@ -8,9 +8,7 @@ import numpy as np
 from equibayes.data.elements import atomic_number, symbol
 from equibayes.data.structures import BoolArray, FloatArray, IntArray, Structure
 from equibayes.errors import InputError
-
-_ROOM = 10.0
-"""Å that a cell is made longer than needed in a direction that is not periodic, so that it need not grow at every step."""
+from equibayes.simulate.roomy import RoomyCell
 
 
 def elements_of_types(lmp: Any, elements: Sequence[str] | None, known: Sequence[int]) -> IntArray:
@@ -112,37 +110,14 @@ class LocalAtoms:
 
 
 class StructureBuilder:
-    """Structures out of rows of all ranks.  Atoms stand in the order of their IDs, whatever rank they live on.
-
-    Where the box is not periodic the cell is made so long there that no atom sees an image: the same energy and forces, and the
-    model gives the virial, for which it wants a cell.
-    """
+    """Structures out of rows of all ranks.  Atoms stand in the order of their IDs, whatever rank they live on."""
 
     def __init__(self, numbers_of_types: IntArray, reach: float) -> None:
         """reach: Å up to which atoms may see each other."""
-        self.numbers_of_types, self.reach = numbers_of_types, reach
-        self._lengths = np.zeros(3)
+        self.numbers_of_types, self.with_room = numbers_of_types, RoomyCell(reach)
 
     def build(self, rows: FloatArray, cell: FloatArray, periodic: BoolArray) -> tuple[IntArray, Structure]:
         """IDs in ascending order, and the structure."""
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        positions = rows[:, 2:].copy()
         numbers = self.numbers_of_types[rows[:, 1].astype(np.int64) - 1]
-        with np.errstate(invalid="ignore"):  # positions that are no numbers are told of by the neighbour list
-            roomy = self._roomy(positions, cell, periodic)
-        return rows[:, 0].astype(np.int64), Structure(
-            numbers, positions, roomy, np.ones(3, dtype=bool), source="LAMMPS"
-        )
-
-    def _roomy(self, positions: FloatArray, cell: FloatArray, periodic: BoolArray) -> FloatArray:
-        roomy = cell.copy()
-        for d in np.flatnonzero(~periodic):
-            normal = np.cross(cell[(d + 1) % 3], cell[(d + 2) % 3])
-            normal /= np.linalg.norm(normal)
-            height = positions @ normal
-            direction = cell[d] / np.linalg.norm(cell[d])
-            needed = (np.ptp(height) + self.reach) / (direction @ normal)
-            if not needed <= self._lengths[d]:
-                self._lengths[d] = needed + _ROOM
-            roomy[d] = self._lengths[d] * direction
-        return roomy
+        return rows[:, 0].astype(np.int64), self.with_room(numbers, rows[:, 2:].copy(), cell, periodic, "LAMMPS")

@@ -21,6 +21,8 @@ from equibayes.posterior.file import Posterior
 from equibayes.posterior.summary import last_validation
 
 STATES = ("trusted", "candidate", "exploded", "unknown")
+DEVIATIONS = {"total": "forces_std", "epistemic": "forces_epistemic"}
+"""Which σ of the forces a user may ask for, and its name in a `Prediction`."""
 
 
 def atom_sigma(sigma: FloatArray) -> FloatArray:
