@@ -12,12 +12,13 @@
 """
 
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
-from ase.io.extxyz import write_xyz
+from ase.io.extxyz import read_xyz, write_xyz
 
 from equibayes.simulate.trust import Deviation, atom_sigma
 
@@ -31,6 +32,12 @@ def trajectory_frame(atoms: Atoms, results: dict[str, Any], step: int, time_fs: 
     means = {name: results[name] for name in ("energy", "forces", "stress") if name in results}
     frame.calc = SinglePointCalculator(frame, **means)
     return _text(frame)
+
+
+def read_frames(path: str | Path) -> list[Atoms]:
+    """All frames of a trajectory that was written by the above."""
+    with Path(path).open(encoding="utf-8") as file:
+        return list(read_xyz(file, slice(None)))
 
 
 def candidate_frame(

@@ -9,6 +9,8 @@ Beside traj.xyz a folder traj-md holds md.log, candidates.xyz, md.svg and the st
 |--------------|-----------------------------------------|----------------------------------------|
 | log          | a line in the log when it becomes one   | a line in the log when it becomes one  |
 | write        | also goes to candidates.xyz             | ends the simulation, is not kept       |
+| label        | the same, and to the teacher, who may   | ends the simulation, is never asked    |
+|              | give a better calculator to go on with  | about                                  |
 | stop         | goes to candidates.xyz and ends it      | ends the simulation, is not kept       |
 
 Positions or forces that are not numbers, or an atom that leaps by 1 Å in one step, end it always.
@@ -17,7 +19,6 @@ Positions or forces that are not numbers, or an atom that leaps by 1 Å in one s
 import hashlib
 import json
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -38,9 +39,10 @@ from equibayes.simulate.growing import GrowingFile
 from equibayes.simulate.integrators import Conditions, Integrator
 from equibayes.simulate.state import State, load_state
 from equibayes.simulate.statistics import Statistics
+from equibayes.simulate.teacher import Question, Teacher
 from equibayes.simulate.trust import Deviation, Trust
 
-ON_UNCERTAIN = ("log", "write", "stop")
+ON_UNCERTAIN = ("log", "write", "stop", "label")
 PLOT_SECONDS = 60.0
 LEAP = 1.0
 """Å that no atom can move in one step of a simulation that means anything."""
@@ -53,7 +55,7 @@ class Watch:
     deviation      "total" or "epistemic": which σ is held against the trust levels
     every          steps between frames of the trajectory and lines of the log
     save_every     steps between states to resume from
-    candidate_gap  at most one candidate is written in so many steps: neighbours in time are nearly the same
+    candidate_gap  at most one candidate is written or asked about in so many steps: neighbours in time are nearly the same
     """
 
     trust: Trust = field(default_factory=Trust)
@@ -71,6 +73,8 @@ class Watch:
         for name in ("every", "save_every", "candidate_gap"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name.replace('_', '-')} {getattr(self, name)}: must be at least 1 step")
+        if self.on_uncertain == "label" and self.trust.lower is None:
+            raise InputError("on-uncertain label: needs a lower trust level, which says when to ask; give --trust-lo")
 
     @property
     def key(self) -> str:
@@ -79,7 +83,10 @@ class Watch:
 
 @dataclass(frozen=True, eq=False)
 class MdResult:
-    """ended: None where all steps were done, else why not.  `seconds` and `steps_done` are those of this call."""
+    """ended: None where all steps were done, else why not;  asked: questions to the teacher.
+
+    `seconds` and `steps_done` are those of this call.
+    """
 
     atoms: Atoms
     step: int
@@ -88,6 +95,7 @@ class MdResult:
     ended: str | None
     steps_done: int
     seconds: float
+    asked: int = 0
 
 
 def folder_of(output: str | Path) -> Path:
@@ -116,27 +124,39 @@ def run_md(
     resume: bool = False,
     overwrite: bool = False,
     display: MdDisplay | None = None,
-    on_candidate: Callable[[Atoms, Deviation], None] | None = None,
+    teacher: Teacher | None = None,
 ) -> MdResult:
     """Simulate `steps` steps in all, or what is left of them with `resume`.
 
-    on_candidate  called with every candidate that is written, for programs that do more than write it
+    teacher  who is asked about candidates with `on_uncertain="label"`
     """
+    watch = watch or Watch()
+    if (teacher is not None) != (watch.on_uncertain == "label"):
+        raise InputError("on-uncertain label needs somebody to ask, and only label does; name a labeller")
     if steps < 1:
         raise InputError(f"steps {steps}: must be at least 1")
     check_output(output, resume=resume, overwrite=overwrite)
-    run = _Run(calculator, start, conditions, watch or Watch(), Path(output), display or Silent())
-    run.on_candidate = on_candidate
+    run = _Run(calculator, start, conditions, watch, Path(output), display or Silent(), teacher)
     run.atoms.get_forces()  # says what is wrong with the start before anything is written
     with lock(make_folder(run.folder)):
         remove_leftovers(run.folder)
         return run(steps, resume)
 
 
+def can_go_on(calculator: Calculator, start: Atoms, conditions: Conditions, watch: Watch, output: str | Path) -> bool:
+    """Whether `output` is a trajectory of exactly this simulation, which `run_md` can resume."""
+    path = folder_of(output) / "state.safetensors"
+    if not path.exists():
+        return False
+    try:
+        load_state(path, _about(calculator, start, conditions, watch))
+    except InputError:
+        return False
+    return True
+
+
 class _Run:
     """One simulation with its files."""
-
-    on_candidate: Callable[[Atoms, Deviation], None] | None
 
     def __init__(
         self,
@@ -146,15 +166,17 @@ class _Run:
         watch: Watch,
         output: Path,
         display: MdDisplay,
+        teacher: Teacher | None,
     ) -> None:
         self.atoms = Atoms(start.numbers, start.positions, cell=start.cell, pbc=start.pbc)
         self.atoms.calc = self.calculator = calculator
-        self.conditions, self.watch, self.display = conditions, watch, display
+        self.conditions, self.watch, self.display, self.teacher = conditions, watch, display, teacher
         self.output, self.folder = output, folder_of(output)
-        self.about = _about(calculator, self.atoms, conditions, watch)
+        self.about = _about(calculator, self.atoms, conditions, watch) | (teacher.about if teacher else {})
         self.integrator = Integrator(self.atoms, conditions)
         self.statistics = Statistics()
-        self.step = self.steps = self.candidates = 0
+        self.step = self.steps = self.candidates = self.asked = 0
+        self.jump = 0.0  # eV by which the potential energy changed where the calculator was exchanged
         self.last_candidate: int | None = None
         self.last_state = "trusted"
         self.files: dict[str, GrowingFile] = {}
@@ -167,27 +189,34 @@ class _Run:
             first = self.step
             self.display.start(steps, first)
             stack.callback(self.display.stop)
+            ended = None
             if state is None:
                 log_header = log.header(self.watch.trust, self.watch.deviation)
                 self.files["md.log"].append(log_header)
+                self._save(looked=False)  # a question about the start may take long
+            pending = stack.enter_context(collected_signals())
+            if state is None or not state.looked:
                 ended = self._look()
                 self._save()
-            else:
-                ended = None
-            pending = stack.enter_context(collected_signals())
             ended = self._loop(ended, pending)
         seconds = time.monotonic() - begun
         self._plot()
-        return MdResult(self.atoms, self.step, self.statistics, self.candidates, ended, self.step - first, seconds)
+        done = self.step - first
+        return MdResult(self.atoms, self.step, self.statistics, self.candidates, ended, done, seconds, self.asked)
 
     def _open(self, state: State | None, stack: ExitStack) -> None:
         if state is not None:
             self.step, self.statistics, self.last_candidate = state.step, state.statistics, state.last_candidate
             self.candidates, self.last_state = state.candidates, state.last_state
+            self.asked, self.jump = state.asked, state.jump
             self.integrator.remember(state.memory)
             self.integrator.rng.bit_generator.state = state.rng
         else:
             (self.folder / "state.safetensors").unlink(missing_ok=True)
+        if self.teacher is not None:
+            better = self.teacher.begin(self.folder, None if state is None else state.asked, self.display)
+            if better is not None:
+                self.atoms.calc = self.calculator = better
         paths = {name: self.folder / name for name in ("md.log", "candidates.xyz")} | {"trajectory": self.output}
         for name, path in paths.items():
             self.files[name] = GrowingFile(path, 0 if state is None else state.lengths[name])
@@ -196,8 +225,9 @@ class _Run:
     def _loop(self, ended: str | None, pending: list[int]) -> str | None:
         saved, plotted = self.step, time.monotonic()
         while ended is None and self.step < self.steps:
+            asked = self.asked
             ended = self._advance()
-            if self.step % self.watch.save_every == 0 and ended is None:
+            if ended is None and (self.step % self.watch.save_every == 0 or self.asked != asked):
                 self._save()
                 saved = self.step
                 if time.monotonic() - plotted > PLOT_SECONDS:
@@ -229,7 +259,7 @@ class _Run:
         deviation = Deviation.of(results[watch.key])
         state = watch.trust.state(deviation.largest)
         time_fs, temperature = self.step * self.conditions.timestep, self.integrator.temperature()
-        conserved = self.integrator.conserved()
+        conserved = self.integrator.conserved() - self.jump
         self.statistics.add(self.step, time_fs, temperature, conserved, deviation, state)
         regular = self.step % watch.every == 0
         crossed, self.last_state = state != self.last_state, state
@@ -239,25 +269,36 @@ class _Run:
             self.files["md.log"].append(
                 log.line(self.step, time_fs, *numbers, deviation, results["energy_uncertainty"], state)
             )
-        if regular and np.isfinite(forces).all():
-            self.files["trajectory"].append(trajectory_frame(atoms, results, self.step, time_fs))
         if regular or self.step == self.steps:
             largest = log.words(1e3 * deviation.largest, 0)
             self.display.show(self.step, f"T {temperature:.0f} K  largest σ {largest} meV/Å  {state}")
+        ended = self._verdict(forces, deviation, state)
         if state == "candidate" and watch.on_uncertain != "log":
-            self._keep(deviation, time_fs)
-        return self._verdict(forces, deviation, state)
+            ended = self._keep(deviation, time_fs, ask=ended is None) or ended
+        if regular and np.isfinite(forces).all():
+            atoms.get_forces()  # with which it goes on: of another calculator, where there is one
+            self.files["trajectory"].append(trajectory_frame(atoms, self.calculator.results, self.step, time_fs))
+        return ended
 
-    def _keep(self, deviation: Deviation, time_fs: float) -> None:
-        """Write a candidate, unless one was written just before."""
+    def _keep(self, deviation: Deviation, time_fs: float, *, ask: bool) -> str | None:
+        """Write a candidate and ask about it, unless there was one just before; why the simulation must end, if it must."""
         if self.last_candidate is not None and self.step - self.last_candidate < self.watch.candidate_gap:
-            return
+            return None
         self.last_candidate, self.candidates = self.step, self.candidates + 1
         results = self.calculator.results
         frame = candidate_frame(self.atoms, results, deviation, self.step, time_fs, self.output.name)
         self.files["candidates.xyz"].append(frame)
-        if self.on_candidate is not None:
-            self.on_candidate(self.atoms.copy(), deviation)
+        if self.teacher is None or not ask:
+            return None
+        try:
+            lesson = self.teacher.answer(Question(self.asked, self.step, self.atoms.copy(), results, deviation))
+        except Interrupted as stop:  # while it learned; the step that counts is ours
+            raise Interrupted(stop.signal, self.step) from stop
+        self.asked += 1
+        if lesson.calculator is not None:
+            self.atoms.calc = self.calculator = lesson.calculator
+            self.jump += float(self.atoms.get_potential_energy()) - float(results["energy"])
+        return lesson.ended
 
     def _verdict(self, forces: np.ndarray, deviation: Deviation, state: str) -> str | None:
         where = f"at step {self.step}: σ of atom {deviation.atom} ({self.atoms.symbols[deviation.atom]})"
@@ -276,7 +317,7 @@ class _Run:
             return f"{where} is {deviation.largest:.3f} eV/Å, above the lower trust level"
         return None
 
-    def _save(self) -> None:
+    def _save(self, looked: bool = True) -> None:
         """Files first: a state never knows more of them than the disk does."""
         State(
             step=self.step,
@@ -287,6 +328,9 @@ class _Run:
             last_candidate=self.last_candidate,
             candidates=self.candidates,
             last_state=self.last_state,
+            asked=self.asked,
+            jump=self.jump,
+            looked=looked,
             about=self.about,
         ).save(self.folder / "state.safetensors")
 

@@ -93,7 +93,9 @@ def member_trajectories(
     All begin with the same velocities and random numbers, so that they differ by their potentials alone.
     """
     return [
-        _trajectory(Calculator(_member(posterior, index), device=device), start, conditions, steps, every, discard)
+        _trajectory(
+            Calculator(single_sample(posterior, index), device=device), start, conditions, steps, every, discard
+        )
         for index in range(len(posterior))
     ]
 
@@ -138,7 +140,8 @@ def over_members(
     return estimate([np.asarray(observable(frames)) for frames in trajectories])
 
 
-def _member(posterior: Posterior, index: int) -> Posterior:
+def single_sample(posterior: Posterior, index: int) -> Posterior:
+    """One of the samples, as a posterior of its own."""
     own = slice(index, index + 1)
     return replace(posterior, samples=posterior.samples[own], chain=posterior.chain[own], step=posterior.step[own])
 

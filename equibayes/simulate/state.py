@@ -26,6 +26,9 @@ class State:
     last_candidate  step at which one was written last
     candidates      how many were written
     last_state      what the last frame was, one of `trust.STATES`
+    asked           questions to the teacher
+    jump            eV by which answers changed the potential energy
+    looked          whether the frame of this step was judged and written already; not so before the first step
     about           what the simulation is: another one cannot be resumed from it
     """
 
@@ -37,6 +40,9 @@ class State:
     last_candidate: int | None = None
     candidates: int = 0
     last_state: str = "trusted"
+    asked: int = 0
+    jump: float = 0.0
+    looked: bool = True
     about: dict[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
@@ -48,6 +54,9 @@ class State:
             "last_candidate": self.last_candidate,
             "candidates": self.candidates,
             "last_state": self.last_state,
+            "asked": self.asked,
+            "jump": self.jump,
+            "looked": self.looked,
             "about": self.about,
         }
         tensors = {name: torch.from_numpy(array.copy()) for name, array in self.memory.items()}
@@ -74,6 +83,9 @@ def load_state(path: Path, about: dict[str, Any]) -> State:
         last_candidate=header["last_candidate"],
         candidates=header["candidates"],
         last_state=header["last_state"],
+        asked=header.get("asked", 0),
+        jump=header.get("jump", 0.0),
+        looked=header.get("looked", True),
         about=header["about"],
     )
 

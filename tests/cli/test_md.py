@@ -93,6 +93,12 @@ def test_full_disk_loses_nothing(uninterrupted: Path, tmp_path: Path) -> None:
         ("--every 0", "every 0: must be at least 1 step"),
         ("--resume", "nothing to resume from"),
         ("-o out.traj", "must end in .xyz"),
+        ("--on-uncertain label --trust-lo 0.1", "name an engine with --labeller"),
+        ("--on-uncertain label --labeller emt", "which says when to ask; give --trust-lo"),
+        ("--on-uncertain learn --labeller emt --trust-lo 0.1", "name what the posterior was sampled from with --data"),
+        ("--on-uncertain label --labeller emt --trust-lo 0.1 sample.burn=3", "sample.burn"),
+        ("--labeller emt", "--labeller: is for --on-uncertain label or learn alone"),
+        ("--observe length", '--observe "length": write "distance 0 1", "rdf O H" or "energy"'),
         ("-o nowhere/there/out.txt", "must end in .xyz"),
     ],
 )

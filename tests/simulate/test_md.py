@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ase import Atoms
 from ase.io import read as ase_read
 
 from equibayes.data import read
@@ -17,7 +16,9 @@ from equibayes.simulate.display import Silent
 from equibayes.simulate.integrators import Conditions
 from equibayes.simulate.log import COLUMNS, read_log
 from equibayes.simulate.md import MdResult, Watch, folder_of, run_md
+from equibayes.simulate.observables import single_sample
 from equibayes.simulate.state import load_state
+from equibayes.simulate.teacher import Lesson, Question
 from equibayes.simulate.trust import Trust
 from tests.samples import salt
 from tests.simulate.posteriors import ETHANOL, ethanol_start, random_posterior
@@ -122,18 +123,77 @@ def test_stops_at_the_first_candidate(tmp_path: Path) -> None:
 
 
 def test_writes_candidates_and_goes_on(tmp_path: Path) -> None:
-    told: list[tuple[Atoms, float]] = []
-    result = run(
-        tmp_path / "t.xyz",
-        25,
-        watch=Watch(EVERYTHING, "write", candidate_gap=10),
-        on_candidate=lambda atoms, deviation: told.append((atoms, deviation.largest)),
-    )
+    result = run(tmp_path / "t.xyz", 25, watch=Watch(EVERYTHING, "write", candidate_gap=10))
     frames = ase_read(tmp_path / "t-md/candidates.xyz", ":")
     assert [atoms.info["step"] for atoms in frames] == [0, 10, 20], "one in ten steps"
     assert (result.step, result.candidates, result.ended) == (25, 3, None)
     assert result.statistics.states["candidate"] == 26
-    np.testing.assert_allclose(told[1][0].positions, frames[1].positions, atol=1e-7)
+
+
+class Guide:
+    """A teacher that knows every second question better: with the posterior's other samples."""
+
+    about: dict[str, Any] = {"guide": "the same"}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.questions: list[Question] = []
+
+    def begin(self, folder: Path, asked: int | None, display: Any) -> Calculator | None:
+        return self.calculator((asked or 0) - 1) if asked else None
+
+    def answer(self, question: Question) -> Lesson:
+        self.questions.append(question)
+        return Lesson(self.calculator(question.number))
+
+    def calculator(self, number: int) -> Calculator:
+        return Calculator(single_sample(POSTERIOR, number % 2 + 2), device="cpu")
+
+
+def test_asks_and_goes_on_with_the_answer(tmp_path: Path) -> None:
+    """The frame goes on under the new calculator, and what is conserved does not leap with the energy."""
+    guide = Guide()
+    watch = Watch(EVERYTHING, "label", every=1, candidate_gap=4)
+    result = run(tmp_path / "t.xyz", 10, conditions=Conditions("nve", 300.0, 0.1), watch=watch, teacher=guide)
+    assert (result.asked, result.candidates, result.ended) == (3, 3, None)
+    assert [(q.number, q.step) for q in guide.questions] == [(0, 0), (1, 4), (2, 8)]
+    frames, log = ase_read(tmp_path / "t.xyz", ":"), read_log(tmp_path / "t-md/md.log")
+    for step, sample in ((0, 2), (3, 2), (4, 3), (7, 3), (8, 2)):
+        expected = single_sample(POSTERIOR, sample).predict(frames[step])
+        np.testing.assert_allclose(frames[step].get_forces(), expected.forces, atol=1e-5, err_msg=str(step))
+    assert np.abs(np.diff(log["potential"])).max() > 0.01, "the samples differ"
+    assert np.abs(np.diff(log["conserved"])).max() < 1e-4
+
+
+def test_asking_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    watch = Watch(EVERYTHING, "label", every=3, save_every=5, candidate_gap=4)
+    run(tmp_path / "whole.xyz", 18, watch=watch, teacher=Guide())
+    for number, steps in enumerate((5, 9, 18)):
+        run(tmp_path / "parts.xyz", steps, watch=watch, teacher=Guide(), resume=number > 0)
+    assert_same(tmp_path / "parts.xyz", tmp_path / "whole.xyz")
+
+
+def test_killed_before_the_start_was_judged(tmp_path: Path) -> None:
+    """A question about the start may take long: a run that is killed while it is open goes on with it."""
+    watch = Watch(EVERYTHING, "label", every=3, candidate_gap=4)
+
+    class Killed(Guide):
+        def answer(self, question: Question) -> Lesson:
+            raise KeyboardInterrupt
+
+    run(tmp_path / "whole.xyz", 6, watch=watch, teacher=Guide())
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "parts.xyz", 6, watch=watch, teacher=Killed())
+    run(tmp_path / "parts.xyz", 6, watch=watch, teacher=Guide(), resume=True)
+    assert_same(tmp_path / "parts.xyz", tmp_path / "whole.xyz")
+
+
+def test_asking_needs_somebody_and_a_level(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="needs a lower trust level"):
+        Watch(Trust(None, 1.0), "label")
+    with pytest.raises(InputError, match="needs somebody to ask"):
+        run(tmp_path / "t.xyz", watch=Watch(EVERYTHING, "label"))
+    result = run(tmp_path / "t.xyz", watch=Watch(Trust(1e-7, 1e-6), "label"), teacher=(guide := Guide()))
+    assert (result.step, guide.questions) == (0, []), "nobody is asked about what has exploded"
 
 
 def test_log_only_goes_on(tmp_path: Path) -> None:

@@ -1,0 +1,179 @@
+"""Observables by name: what `equibayes md --observe` computes after the simulation, with its uncertainty over posterior samples.
+
+| words        |                                                        | from                                           |
+|--------------|--------------------------------------------------------|------------------------------------------------|
+| distance i j | mean distance of two atoms (counted from 0), Å         | one simulation with the forces of each sample  |
+| rdf A B      | radial distribution of element B around A, up to 6 Å   | the same                                       |
+| energy       | mean potential energy, eV                              | every sample's energy of the frames that exist |
+
+The simulations of the samples lie beside the trajectory as member-00.xyz …; they begin alike, so that they differ by their potentials
+alone.  A killed run finds those that are done and goes on with the others.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+
+from equibayes.errors import InputError
+from equibayes.simulate.calculator import Calculator
+from equibayes.simulate.display import MdDisplay, Silent
+from equibayes.simulate.frames import read_frames
+from equibayes.simulate.integrators import Conditions
+from equibayes.simulate.md import Watch, can_go_on, folder_of, run_md
+from equibayes.simulate.observables import (
+    Estimate,
+    bond_length,
+    estimate,
+    member_energies,
+    over_members,
+    radial_distribution,
+    single_sample,
+)
+
+REACH = 6.0
+"""Å to which a radial distribution is computed."""
+BINS = 120
+
+
+@dataclass(frozen=True)
+class Observable:
+    """words: as the user wrote them;  kind: distance, rdf or energy;  of: the atoms or elements."""
+
+    words: str
+    kind: str
+    of: tuple[str, str] = ("", "")
+
+    def __call__(self, frames: Sequence[Atoms]) -> np.ndarray:
+        """[frames, …] of some frames."""
+        if self.kind == "distance":
+            return bond_length(frames, *map(int, self.of))
+        return radial_distribution(frames, *self.of, r_max=REACH, bins=BINS)[1]
+
+
+def parse(words: Sequence[str], start: Atoms) -> list[Observable]:
+    """From what the user wrote; everything that cannot be computed for `start` is an `InputError`."""
+    return [_parse(each, start) for each in words]
+
+
+def _parse(text: str, start: Atoms) -> Observable:
+    match text.split():
+        case ["energy"]:
+            return Observable(text, "energy")
+        case ["distance", i, j] if i.isdigit() and j.isdigit():
+            if max(int(i), int(j)) >= len(start) or i == j:
+                raise InputError(f'--observe "{text}": two different atoms from 0 to {len(start) - 1} are needed')
+            return Observable(text, "distance", (i, j))
+        case ["rdf", first, second]:
+            missing = {first, second} - set(start.symbols)
+            if missing:
+                there = ", ".join(sorted(set(start.symbols)))
+                raise InputError(f'--observe "{text}": no {", ".join(sorted(missing))} among the elements {there}')
+            return Observable(text, "rdf", (first, second))
+    raise InputError(f'--observe "{text}": write "distance 0 1", "rdf O H" or "energy"')
+
+
+def observe(
+    observables: Sequence[Observable],
+    calculator: Calculator,
+    start: Atoms,
+    conditions: Conditions,
+    steps: int,
+    output: str | Path,
+    *,
+    every: int = 10,
+    discard: int = 0,
+    display: Callable[[], MdDisplay] = Silent,
+) -> dict[str, dict[str, Any]]:
+    """Each observable with its uncertainty, after the simulation `output`; the calculator must know its members.
+
+    Returns for each: mean, spread over samples, statistical error, values of the samples, unit, and words for people.
+    """
+    if not 0 <= discard < steps:
+        raise InputError(f"discard {discard}: must be 0 or more, and fewer than the {steps} steps")
+    trajectories: list[list[Atoms]] = []
+    if any(each.kind != "energy" for each in observables):
+        trajectories = _members(calculator, start, conditions, steps, output, every, discard, display)
+    found = {}
+    for each in observables:
+        if each.kind == "energy":
+            frames = _kept(output, discard, steps)
+            known = estimate(member_energies(calculator, frames))
+            found[each.words] = _scalar(known, "eV")
+        else:
+            known = over_members(trajectories, each)
+            found[each.words] = _scalar(known, "Å") if each.kind == "distance" else _curve(known, each, start)
+    return found
+
+
+def _members(
+    calculator: Calculator,
+    start: Atoms,
+    conditions: Conditions,
+    steps: int,
+    output: str | Path,
+    every: int,
+    discard: int,
+    display: Callable[[], MdDisplay],
+) -> list[list[Atoms]]:
+    """Frames of one simulation with each sample's forces."""
+    trajectories, count = [], len(calculator.posterior)
+    for index in range(count):
+        path = folder_of(output) / f"member-{index:02d}.xyz"
+        own = Calculator(single_sample(calculator.posterior, index), device=calculator.device, dtype=calculator.dtype)
+        watch = Watch(every=every, save_every=max(every, 100))
+        shown = display()
+        shown.say(f"observables: simulation with sample {index + 1} of {count}")
+        there = can_go_on(own, start, conditions, watch, path)
+        result = run_md(
+            own, start, conditions, steps, path, watch=watch, resume=there, overwrite=not there, display=shown
+        )
+        if result.ended:
+            raise InputError(
+                f"observables: the simulation with sample {index} ended early ({result.ended}); "
+                "this posterior is not good enough for simulations of this length"
+            )
+        trajectories.append(_kept(path, discard, steps))
+    return trajectories
+
+
+def _kept(path: str | Path, discard: int, steps: int) -> list[Atoms]:
+    """Frames after the first `discard` steps."""
+    frames = [atoms for atoms in read_frames(path) if discard < atoms.info["step"] <= steps]
+    if not frames:
+        raise InputError(f"{path}: no frame is left after {discard} steps; use a smaller --discard or --every")
+    return frames
+
+
+def _scalar(known: Estimate, unit: str) -> dict[str, Any]:
+    mean, spread, error = (float(value) for value in (known.mean, known.spread, known.sampling))
+    statistical = f", statistical error {error:.2g}" if np.isfinite(error) else ""
+    # to the digit that the smaller of the errors leaves
+    digits = max(0, 2 - int(np.floor(np.log10(spread)))) if spread > 0 else 4
+    words = f"{mean:.{digits}f} ± {spread:.2g} {unit} over {len(known.members)} samples{statistical}"
+    return {**_numbers(known), "unit": unit, "words": words}
+
+
+def _curve(known: Estimate, observable: Observable, start: Atoms) -> dict[str, Any]:
+    """Of a radial distribution: all of it, and its largest maximum in words."""
+    width = REACH / BINS
+    r = (np.arange(BINS) + 0.5) * width
+    top = int(np.argmax(known.mean))
+    unit = "1" if start.pbc.all() else "1/Å"
+    words = (
+        f"largest at {r[top]:.2f} Å: {known.mean[top]:.3g} ± {known.spread[top]:.2g}"
+        + (" " if unit == "1" else f" {unit} ")
+        + f"over {len(known.members)} samples"
+    )
+    return {"r": r.tolist(), **_numbers(known), "unit": unit, "words": words}
+
+
+def _numbers(known: Estimate) -> dict[str, Any]:
+    fields = {"mean": known.mean, "spread": known.spread, "statistical_error": known.sampling, "samples": known.members}
+    return {
+        name: np.where(np.isfinite(value), value, np.nan).tolist() if np.ndim(value) else float(value)
+        for name, value in fields.items()
+    }
