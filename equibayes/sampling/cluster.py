@@ -254,7 +254,9 @@ class ClusterRun:
     def _give_up(self, crew: Crew, why: str) -> None:
         self._dismiss(crew)
         crew.group.lost = why
-        self.display.say(f"{crew.group.name} fail for good and are left out; the others go on: {why}")
+        self.display.say(
+            f"{crew.group.name} {'is' if len(crew.group.identities) == 1 else 'are'} left out, the others go on: {why}"
+        )
 
     def _take(self, crew: Crew, report: Report) -> None:
         group = crew.group

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from equibayes.errors import InputError
 
 # of a cluster that is started for one run: room for a few checkpoints on their way, bytes
 OBJECT_STORE = 2**30
+# seconds for the head of a cluster to answer
+KNOCK = 10.0
 
 
 @dataclass(frozen=True)
@@ -63,18 +66,34 @@ def connected(address: str) -> Iterator[Any]:
         options |= {"address": "local", "include_dashboard": False, "object_store_memory": OBJECT_STORE}
     else:
         options |= {"address": address}
+        _knock(address)
     try:
         ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as cause:
-        first = (str(cause).splitlines() or [type(cause).__name__])[0]
-        raise InputError(
-            f"--cluster {address}: no Ray cluster answers there ({first}); start one with `ray start --head`, or use "
-            "--cluster local"
-        ) from None
+        raise _nobody_there(address, cause) from None
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Is anybody there?  Ray itself tries for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return  # auto, which Ray looks up
+    try:
+        socket.create_connection((host, int(port)), timeout=KNOCK).close()
+    except (OSError, OverflowError) as cause:
+        raise _nobody_there(address, cause) from None
+
+
+def _nobody_there(address: str, cause: BaseException) -> InputError:
+    first = (str(cause).splitlines() or [type(cause).__name__])[0]
+    return InputError(
+        f"--cluster {address}: no Ray cluster answers there ({first}); start one with `ray start --head`, or use "
+        "--cluster local"
+    )
 
 
 def devices(ray: Any, options: ClusterOptions) -> tuple[str, int]:

@@ -1,9 +1,7 @@
 """Chains on a real Ray cluster of several nodes in this host: whatever dies, the posterior is the undisturbed one."""
 
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -14,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 
+from equibayes.config import template
 from equibayes.data import Dataset
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.sample import make_runner, prepare, sample
-from equibayes.sampling.cluster_ray import ClusterOptions, packed
+from equibayes.posterior.sample import check_output, make_runner, prepare, sample, sample_prepared
+from equibayes.sampling.cluster_ray import ClusterOptions, connected, packed
 from equibayes.sampling.progress import Silent
 from tests.clusters import Nodes, nodes
 from tests.runs import Listener, ethanol_frames, small_config
@@ -122,3 +121,129 @@ def test_workers_and_nodes_die(
     assert "validation_force_mae_of_mean" in posterior.history[-1]
     assert any("r_hat" in record for record in display.records)
     assert torch.equal(load(tmp_path / "a.posterior").samples, posterior.samples)
+
+
+def test_chains_that_fail_for_good_are_left_out(data: Dataset, connection: Nodes, tmp_path: Path) -> None:
+    """One group begins with weights that nothing can come of; the other two, which share the two cores with it, are kept."""
+    config = small_config({"chains": 3, "samples": 6, "guard": {"retries": 0, "interval": 2}})
+    prepared = prepare(data, config)
+    start = prepared.model.layout.start(3, 0, torch.float32)
+    start[1] = torch.inf
+    display = Listener()
+    posterior = sample_prepared(
+        prepared,
+        data,
+        start=start,
+        output=tmp_path / "a.posterior",
+        display=display,
+        cluster=ClusterOptions(connection.address, chains_per_device=1),
+    )
+    assert any("3 group(s) of 1" in message for message in display.messages), "one had to wait for its turn"
+    assert any("chain 1 is left out" in message and "diverged" in message for message in display.messages)
+    assert posterior.chain.tolist() == [0, 2, 0, 2]
+    assert posterior.samples.isfinite().all()
+    assert posterior.verdict["failed_chains"] == [1]
+    assert any(
+        word.startswith("chain 1 gave no samples: every chain diverged") for word in posterior.verdict["warnings"]
+    )
+    assert posterior.history[-1]["log_posterior"][1] is None
+    torch.set_num_threads(1)
+    for chain in (0, 2):
+        bare = make_runner(prepared, data, torch.device("cpu"), Silent(), [chain], start=start).run()
+        assert torch.equal(posterior.samples[posterior.chain == chain], torch.stack(bare.samples)[:, 0])
+
+
+def driver(folder: Path, address: str, *more: str) -> subprocess.Popen[str]:
+    """`equibayes sample` in a process of its own."""
+    (folder / "long.yaml").write_text(template(small_config(LONG)))
+    program = "import sys; from equibayes.cli.main import main; sys.exit(main())"
+    words = ["sample", "bundled:ethanol@0:20", "long.yaml", "-o", "a.posterior", "--threads", "1", "--cluster", address]
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *words, *more],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def saved_steps(folder: Path) -> list[int]:
+    """Steps of all checkpoints that there are."""
+    return [int(path.stem.removeprefix("checkpoint-")) for path in folder.glob("a.run/workers/*/checkpoint-*")]
+
+
+def wait_until_saved(folder: Path, process: subprocess.Popen[str], after: int) -> None:
+    """A checkpoint later than a step; fails where the process ends before."""
+    while max(saved_steps(folder), default=0) <= after:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.02)
+
+
+def test_the_driver_is_killed(cluster: Nodes, expected: dict[int, torch.Tensor], tmp_path: Path) -> None:
+    """kill -9 while chains run; --resume ends in the same posterior.  A plain resume is refused, and says why."""
+    process = driver(tmp_path, cluster.address)
+    wait_until_saved(tmp_path, process, 0)
+    process.kill()
+    process.communicate()
+    step = max(saved_steps(tmp_path))
+    assert step < 600, "the run must still be going: make it longer"
+    with pytest.raises(InputError, match=r"began with --cluster; to resume it add --cluster"):
+        check_output(tmp_path / "a.posterior", resume=True, overwrite=False)
+    again = driver(tmp_path, cluster.address, "--resume")
+    output, _ = again.communicate(timeout=120)
+    assert again.returncode == 0, output
+    assert_same(load(tmp_path / "a.posterior"), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_everything_dies_at_random(
+    seed: int, cluster: Nodes, expected: dict[int, torch.Tensor], tmp_path: Path
+) -> None:
+    """The driver, nodes and workers, whichever is next and whenever; nothing is lost, and the posterior is the undisturbed one."""
+    rng = random.Random(seed)
+    harm = {"driver": 0, "node": 0, "worker": 0}
+    process = driver(tmp_path, cluster.address)
+    for _ in range(8):
+        try:
+            wait_until_saved(tmp_path, process, max(saved_steps(tmp_path), default=-1))
+        except AssertionError:
+            break
+        time.sleep(rng.uniform(0.0, 0.3))
+        kind = rng.choice(list(harm))
+        if process.poll() is not None:
+            break
+        harm[kind] += 1
+        if kind == "driver":
+            process.kill()
+            process.communicate()
+            process = driver(tmp_path, cluster.address, "--resume")
+        elif kind == "node":
+            cluster.kill_node(0)
+            cluster.add()
+        elif cluster.workers():
+            cluster.kill_worker(rng.randrange(2))
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert sum(harm.values()) >= 3, harm
+    assert_same(load(tmp_path / "a.posterior"), expected)
+
+
+@pytest.mark.slow
+def test_shards_on_the_cluster(data: Dataset, connection: Nodes) -> None:
+    """Two workers that each hold half of the frames sample what one with all of them does, to rounding; a killed one is replaced."""
+    config = small_config(LONG, {"chains": 2, "samples": 4, "network": {"model_dtype": "float64"}})
+    display = Havoc({200: connection.kill_worker})
+    posterior = sample(data, config, display=display, cluster=ClusterOptions(connection.address, shards=2))
+    assert not display.harm
+    for chain, samples in undisturbed(data, config, [[0, 1]]).items():
+        torch.testing.assert_close(posterior.samples[posterior.chain == chain], samples, rtol=0, atol=1e-6)
+
+
+def test_a_user_who_asks_for_what_there_is_not() -> None:
+    with pytest.raises(InputError, match="cannot stream results"):
+        ClusterOptions("ray://head:10001")
+    with pytest.raises(InputError, match="--shards 0: must be at least 1"):
+        ClusterOptions(shards=0)
+    with pytest.raises(InputError, match="no Ray cluster answers there"), connected("127.0.0.1:1"):
+        pass
