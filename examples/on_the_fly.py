@@ -1,0 +1,187 @@
+"""Dynamics of ethanol at the accuracy of GFN2-xTB with few calls of it: what is not known is labelled, learned at once, and it goes on.
+
+A first posterior from a few frames with labels of the engine, then a trajectory on the fly.  Afterwards the engine is asked about 200
+random frames of it: how large are the errors of the forces that drove it, of the posterior at its end, and of the one it began with?
+
+    python examples/on_the_fly.py             half an hour on one core; goes on after a kill
+    python examples/on_the_fly.py --quick     a minute, to see that it runs
+"""
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ase import Atoms
+
+from equibayes.data import Dataset, bundled_ethanol
+from equibayes.data.structures import Structure
+from equibayes.learning.exact_xyz import read_exact, write_exact
+from equibayes.learning.labellers import Label, Labeller
+from equibayes.learning.on_the_fly import FlyResult, on_the_fly
+from equibayes.learning.propose import bare
+from equibayes.learning.resample import ResampleSettings
+from equibayes.posterior.file import Posterior, load
+from equibayes.posterior.predict import predict
+from equibayes.posterior.sample import sample
+from equibayes.sampling.settings import SampleConfig, sample_config
+from equibayes.simulate.display import PlainLines
+from equibayes.simulate.frames import read_frames
+from equibayes.simulate.integrators import Conditions
+from equibayes.simulate.trust import Trust
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.provenance import provenance
+
+ENGINE = "gfn2-xtb"
+
+
+@dataclass(frozen=True)
+class Flight:
+    """Steps of a chain: `first` for the first posterior, `warm` after each label.  Levels in eV/Å, temperature in K."""
+
+    seed: int = 0
+    start_labels: int = 30
+    first: int = 6000
+    warm: int = 400
+    chains: int = 4
+    features: int = 16
+    layers: int = 2
+    steps: int = 4000
+    temperature: float = 300.0
+    trust_lo: float = 0.35
+    trust_hi: float = 3.0
+    gap: int = 10
+    every: int = 5
+    checked: int = 200
+
+    def config(self) -> SampleConfig:
+        network = {"num_features": self.features, "num_layers": self.layers, "radial_mlp_width": 16}
+        values = {
+            "seed": self.seed,
+            "chains": self.chains,
+            "samples": self.chains,
+            "data": {"validation": 0},
+            "network": {**network, "radial_mlp_depth": 1},
+            "burn_in": {"steps": self.first, "freeze_mass": 0.5},
+            "output": {"validations": 0},
+        }
+        return sample_config("quick", "small", values)
+
+
+QUICK = Flight(
+    start_labels=8, first=100, warm=10, chains=2, features=4, layers=1, steps=60, trust_lo=0.8, trust_hi=50.0, checked=5
+)
+
+
+def labelled(labeller: Labeller, structures: list[Structure]) -> list[Structure]:
+    """With the engine's energies and forces; a structure that it refuses is left out."""
+    answers = [(structure, labeller.label(structure)) for structure in structures]
+    return [answer.attach(structure) for structure, answer in answers if isinstance(answer, Label)]
+
+
+def begin(flight: Flight, labeller: Labeller, work: Path) -> tuple[Dataset, Posterior]:
+    """A few frames with labels of the engine, and the first posterior."""
+    frames, path = work / "start.xyz", work / "start.posterior"
+    if not frames.exists():
+        # far apart in the trajectory that the bundled frames are drawn from
+        origin = [bare(s) for s in bundled_ethanol("train")[: flight.start_labels]]
+        write_exact(frames, labelled(labeller, origin))
+    data = read_exact(frames)
+    if not path.exists():
+        going = any(path.with_suffix(".run").glob("checkpoint-*"))
+        sample(data, flight.config(), output=path, resume=going)
+    return data, load(path)
+
+
+def fly(flight: Flight, data: Dataset, first: Posterior, labeller: Labeller, work: Path) -> FlyResult:
+    output = work / "fly.xyz"
+    start: Atoms = bare(bundled_ethanol("test")[0]).to_atoms()
+    return on_the_fly(
+        first,
+        data,
+        start,
+        Conditions("langevin", flight.temperature, seed=flight.seed),
+        flight.steps,
+        labeller,
+        Trust(flight.trust_lo, flight.trust_hi),
+        flight.config(),
+        output,
+        resampling=ResampleSettings(burn_in=flight.warm / flight.first),
+        gap=flight.gap,
+        every=flight.every,
+        resume=(work / "fly-md" / "state.safetensors").exists(),
+        display=PlainLines(),
+    )
+
+
+def check(flight: Flight, first: Posterior, result: FlyResult, labeller: Labeller, work: Path) -> dict[str, Any]:
+    """The engine's forces of random frames against those that drove the trajectory, and those of the last and the first posterior."""
+    frames = [atoms for atoms in read_frames(work / "fly.xyz") if atoms.info["step"]]
+    rng = np.random.default_rng(flight.seed)
+    chosen = sorted(rng.choice(len(frames), min(flight.checked, len(frames)), replace=False))
+    own = [bare(Structure.from_atoms(frames[i])) for i in chosen]
+    truth = [answer.forces for answer in map(labeller.label, own) if isinstance(answer, Label)]
+    if len(truth) < len(own):
+        raise SystemExit(f"the engine refused {len(own) - len(truth)} of {len(own)} frames")
+    said = {"as it was driven": [(frames[i].get_forces(), frames[i].arrays["forces_std"]) for i in chosen]}
+    for name, posterior in (("the last posterior", result.posterior), ("the first posterior", first)):
+        said[name] = [(p.forces, p.forces_std) for p in predict(posterior, own)]
+    found: dict[str, Any] = {"frames": len(own), "rms_force": _rms(np.array(truth))}
+    for name, pairs in said.items():
+        errors = np.array([forces for forces, _ in pairs]) - np.array(truth)
+        found[name] = {
+            "force_mae": float(np.abs(errors).mean()),
+            "force_rmse": _rms(errors),
+            "stated_sigma_rms": _rms(np.array([sigma for _, sigma in pairs])),
+            "largest_error_of_an_atom": float(np.linalg.norm(errors, axis=2).max()),
+        }
+    return found
+
+
+def _rms(values: np.ndarray) -> float:
+    return float(np.sqrt(np.square(values).mean()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a minute, too short to conclude anything")
+    parser.add_argument("--work", type=Path, help="folder for posteriors and trajectory (default: build/on-the-fly)")
+    parser.add_argument("--output", type=Path, help="folder for the report (default: results/on-the-fly)")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    flight = QUICK if options.quick else Flight()
+    work = options.work or Path("build/on-the-fly-quick" if options.quick else "build/on-the-fly")
+    output = options.output or (work if options.quick else Path("results/on-the-fly"))
+    work.mkdir(parents=True, exist_ok=True)
+    begun = time.process_time()
+    with Labeller(ENGINE) as labeller:
+        data, first = begin(flight, labeller, work)
+        result = fly(flight, data, first, labeller, work)
+        checked = check(flight, first, result, labeller, work)
+        engine = labeller.provenance
+    report = {
+        "flight": asdict(flight),
+        "engine": engine,
+        "steps_done": result.step,
+        "ended": result.ended,
+        "asked": len(result.asked),
+        "share_of_steps_that_called_the_labeller": result.fraction,
+        "asked_at": [asdict(each) for each in result.asked],
+        "labels_learned_from": len(result.data),
+        "checked": checked,
+        "cpu_seconds_of_this_call": time.process_time() - begun,
+        "provenance": provenance(("torch", "numpy", "equibayes", "ase", "tblite")),
+    }
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    print(json.dumps({name: report[name] for name in ("steps_done", "ended", "asked", "checked")}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
