@@ -160,10 +160,8 @@ def main() -> None:
             numbers, new = look(posterior, study, labeller)
             rows.append({"round": number, "labels": len(data), **numbers})
             told = f"{1e3 * numbers['barrier']:.1f} ± {1e3 * numbers['barrier_spread_over_samples']:.1f} meV"
-            print(
-                f"{len(data)} labels: {told}; the engine on these images {1e3 * numbers['engine_barrier_of_the_same_images']:.1f}",
-                flush=True,
-            )
+            engine_says = f"{1e3 * numbers['engine_barrier_of_the_same_images']:.1f} meV"
+            print(f"{len(data)} labels: {told}; the engine on these images {engine_says}", flush=True)
             if number + 1 < study.rounds:
                 more = Dataset([*data, *new], data.name)
                 config = replace(study.config(), seed=study.seed + number + 1)
