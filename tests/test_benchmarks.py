@@ -34,6 +34,7 @@ def test_network_benchmark(tmp_path):
     [
         ("predict", ["official, eight times", "ours, k = 8", "ours, k = 1"]),
         ("md", ["ours, k = 8", "ours, k = 1", "committee of eight", "official, one network"]),
+        ("lammps_md", ["water, tiny network, k = 1", "silicon, tiny network, k = 1"]),
     ],
 )
 def test_other_benchmarks(name, contestants, tmp_path):

@@ -1,0 +1,166 @@
+"""Steps of molecular dynamics on a CPU: LAMMPS with a posterior attached beside ASE's loop with the same posterior.
+
+    python benchmarks/lammps_md.py            about five minutes; writes results/speed/lammps-cpu.json
+    python benchmarks/lammps_md.py --quick    a few seconds on small cells: shows that it runs, not how fast
+
+192-atom water and 1000-atom silicon, velocity Verlet from rest, 0.5 fs, one rank; neighbour lists and uncertainties are part of a
+step on both sides.  The potential is the same, so that the ratio tells what the way through LAMMPS costs or saves; it tells most with
+the cheapest potential there is, the `tiny` network with one sample.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ase import Atoms
+from ase.build import bulk, molecule
+from ase.data import atomic_masses, atomic_numbers
+from ase.md.verlet import VelocityVerlet
+from ase.units import fs
+from measure import Timing, interleaved
+from provenance import RESULTS, provenance, write_json
+from rich.console import Console
+from rich.table import Table
+
+from equibayes.allocator import keep_freed_memory
+from equibayes.bayes.model import StochasticModel
+from equibayes.data.elements import atomic_number
+from equibayes.data.reference import EnergyReference
+from equibayes.network.config import preset
+from equibayes.posterior.file import Posterior
+from equibayes.simulate.calculator import Calculator
+from equibayes.simulate.lammps import attach
+from equibayes.simulate.lammps_library import open_lammps
+
+STEPS = 5  # in one measurement
+
+
+def water(per_side: int) -> Atoms:
+    """per_side³ molecules turned at random, at the density of the liquid."""
+    rng, spacing = np.random.default_rng(0), 3.1
+    box = Atoms(cell=[spacing * per_side] * 3, pbc=True)
+    for place in np.ndindex(per_side, per_side, per_side):
+        one = molecule("H2O")
+        one.rotate(rng.uniform(0, 360), rng.normal(size=3))
+        one.translate(spacing * np.array(place) + 0.5 * spacing)
+        box += one
+    return box
+
+
+def silicon(cells: int) -> Atoms:
+    """8·cells³ atoms."""
+    atoms = bulk("Si", cubic=True).repeat(cells)
+    atoms.rattle(0.05, seed=0)
+    return atoms
+
+
+def posterior_for(atoms: Atoms, name: str, samples: int) -> Posterior:
+    elements = sorted(set(atoms.symbols))
+    model = StochasticModel(preset(name, type_names=elements, avg_num_neighbors=16.0, per_type_energy_scales=1.0))
+    count = torch.arange(samples)
+    nothing = EnergyReference("given", dict.fromkeys(map(atomic_number, elements), 0.0))
+    return Posterior(model.layout.start(samples, 0), count, torch.zeros_like(count), model.config, nothing)
+
+
+@dataclass
+class Contest:
+    """The same atoms and posterior in both programs."""
+
+    start: Atoms
+    posterior: Posterior
+
+    def __post_init__(self) -> None:
+        self.atoms = self.start.copy()
+        self.atoms.calc = Calculator(self.posterior, device="cpu")
+        self.loop = VelocityVerlet(self.atoms, 0.5 * fs)
+        self.lmp = self._lammps()
+
+    def _lammps(self) -> Any:
+        elements = sorted(set(self.start.symbols))
+        lmp = open_lammps(["-log", "none", "-screen", "none"])
+        a, b, c = self.start.cell.lengths()
+        lmp.commands_string(
+            f"units metal\natom_modify map array\nregion box block 0 {a} 0 {b} 0 {c}\ncreate_box {len(elements)} box\n"
+        )
+        for i, name in enumerate(elements):
+            lmp.command(f"mass {i + 1} {atomic_masses[atomic_numbers[name]]}")
+        types = [elements.index(name) + 1 for name in self.start.symbols]
+        # positions as they are: unwrapped ones are kept by their image flags
+        inside, turns = self.start.get_positions(wrap=True), np.floor(self.start.get_scaled_positions(wrap=False))
+        images = [lmp.encode_image_flags(*map(int, each)) for each in turns]
+        lmp.create_atoms(len(types), None, types, inside.ravel().tolist(), image=images)
+        attach(lmp, self.posterior, elements=elements, device="cpu")
+        lmp.commands_string("fix integrate all nve\ntimestep 0.0005\nrun 0 post no")
+        return lmp
+
+    def calls(self) -> dict[str, Callable[[], Any]]:
+        return {
+            "ASE": lambda: self.loop.run(STEPS),
+            "LAMMPS": lambda: self.lmp.command(f"run {STEPS} pre no post no"),
+        }
+
+    def disagreement(self) -> float:
+        """Largest difference of forces, relative to the largest force, where LAMMPS' atoms stand now."""
+        atoms = self.start.copy()
+        atoms.positions = np.array(self.lmp.gather_atoms("x", 1, 3)).reshape(-1, 3)
+        atoms.calc = Calculator(self.posterior, device="cpu")
+        found = np.array(self.lmp.gather_atoms("f", 1, 3)).reshape(-1, 3)
+        expected = atoms.get_forces()
+        return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+def row(timings: dict[str, Timing], contest: Contest) -> dict[str, Any]:
+    steps = {name: STEPS / timing.seconds for name, timing in timings.items()}
+    return {
+        "atoms": len(contest.start),
+        "samples": len(contest.posterior),
+        "timings": {name: timing.to_dict() for name, timing in timings.items()},
+        "steps_per_second": steps,
+        "lammps_over_ase": steps["LAMMPS"] / steps["ASE"],
+        "force_disagreement": contest.disagreement(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--quick", action="store_true", help="small cells, tiny network, few repeats: only shows that it runs"
+    )
+    parser.add_argument("--output", type=Path, default=None, help="JSON file to write")
+    parser.add_argument("--rounds", type=int, default=7, help="repeats of each measurement")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads")
+    options = parser.parse_args()
+    keep_freed_memory()  # for both
+    torch.set_num_threads(options.threads)
+    systems = {"water": water(2 if options.quick else 4), "silicon": silicon(2 if options.quick else 5)}
+    networks = [("tiny", 1)] if options.quick else [("tiny", 1), ("small", 8)]
+    rows = {}
+    for system, atoms in systems.items():
+        for name, samples in networks:
+            contest = Contest(atoms, posterior_for(atoms, name, samples))
+            timings = interleaved(contest.calls(), 2 if options.quick else options.rounds, warm_up=1)
+            rows[f"{system}, {name} network, k = {samples}"] = row(timings, contest)
+    table = Table(title=f"Molecular dynamics, steps a second, {options.threads} threads, one rank")
+    for column in ("", "atoms", "ASE", "LAMMPS", "LAMMPS over ASE"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, found in rows.items():
+        speeds = [
+            f"{found['steps_per_second'][each]:.3g} ± {found['timings'][each]['spread'] * 50:.0f} %"
+            for each in ("ASE", "LAMMPS")
+        ]
+        table.add_row(name, str(found["atoms"]), *speeds, f"{found['lammps_over_ase']:.2f} ×")
+    Console().print(table)
+    config = {"steps": STEPS, "timestep_fs": 0.5, "rounds": options.rounds, "networks": networks}
+    result = {"benchmark": "LAMMPS on a CPU", "quick": options.quick, "config": config, "seed": 0, "rows": rows}
+    output = options.output or (None if options.quick else RESULTS / "lammps-cpu.json")
+    if output:
+        write_json(output, result | provenance(("torch", "numpy", "ase", "lammps", "vesin")))
+        print(f"written to {output}")
+
+
+if __name__ == "__main__":
+    main()
