@@ -54,7 +54,7 @@ class Flight:
     layers: int = 2
     steps: int = 4000
     temperature: float = 300.0
-    trust_lo: float = 0.35
+    trust_lo: float = 0.25
     trust_hi: float = 3.0
     gap: int = 10
     every: int = 5
