@@ -295,6 +295,24 @@ def test_loops_and_included_runs(tmp_path: Path) -> None:
     assert potential.calls == 3 * (1 + 5 + 1 + 2)
 
 
+def test_rerun(tmp_path: Path) -> None:
+    """The potential is asked about snapshots of a dump as about steps of a run."""
+    atoms = STRUCTURES["water"]
+    write_data(tmp_path / "water.data", atoms, ["O", "H"])
+    script = tmp_path / "in.rerun"
+    script.write_text(
+        head(str(tmp_path / "water.data"), atoms)
+        + "velocity all create 3000 1\nfix integrate all nve\nthermo_style custom step pe v_max_devi_f\nthermo 5\n"
+        + f"dump d all custom 5 {tmp_path}/x.dump id type x y z\ndump_modify d format float %.17g\nrun 10\n"
+        + f"undump d\nrerun {tmp_path}/x.dump dump x y z\n"
+    )
+    run_script(POSTERIOR, script, elements=["O", "H"], log=str(tmp_path / "log"), screen=False, device="cpu")
+    ran, again = thermo(tmp_path / "log")
+    assert np.ptp(ran["v_max_devi_f"]) > 0
+    for name in ran:
+        np.testing.assert_array_equal(again[name], ran[name])
+
+
 def test_labels_of_types(tmp_path: Path) -> None:
     lmp = quiet_lammps(tmp_path, STRUCTURES["water"], ["O", "H"])
     lmp.command("labelmap atom 1 O 2 H")
