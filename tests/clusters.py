@@ -1,6 +1,7 @@
 """A real Ray cluster of several nodes in this host, whose nodes and workers can be killed."""
 
 import os
+import secrets
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from typing import Any
 import psutil
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# a secret of this test run, for all processes that it starts; else Ray makes one and keeps it in the home folder
+os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] = "token", secrets.token_hex(32)
 
 STORE = 80 * 2**20  # bytes, the least that Ray takes
 

@@ -1,14 +1,17 @@
 """`equibayes learn POOL -o FOLDER`: label what the model does not know, learn from it, and again."""
 
 import argparse
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from equibayes.cli.cluster import add_cluster_options, chosen_cluster
 from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
+from equibayes.sampling.cluster_ray import connected
 from equibayes.sampling.settings import NETWORKS, PRESETS, sample_config
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ examples:
   equibayes learn bundled:ethanol@train -o control --test bundled:ethanol@test --select random --rounds 5 --per-round 10
   equibayes learn pool.xyz -o study --start labelled.xyz --labeller gfn2-xtb --budget 200 --trust-lo 0.05 --trust-hi 1
   equibayes learn start.xyz -o study --propose md --labeller gfn2-xtb md.temperature=500
+  equibayes learn pool.xyz -o study --labeller pbe/def2-svp --cluster auto --label-workers 16    chains and labels on a Ray cluster
   equibayes learn study.yaml                              all of it from a file; equibayes template learn prints one
 
 Every round has a folder in FOLDER with its choice and the reasons, labels, data and posterior; learning.csv and learning.svg show error
@@ -84,6 +88,8 @@ def add_parser(verbs: Any) -> None:
         "--beside", action="append", default=[], metavar="FOLDER", help="draw another study beside this one"
     )
     add_device_options(parser)
+    add_cluster_options(parser)
+    _add_parallel_options(parser)
     add_reading_options(parser)
     parser.set_defaults(run=run)
 
@@ -106,6 +112,23 @@ def _add_selection_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_parallel_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("many labels at once, with --cluster")
+    group.add_argument(
+        "--label-workers", type=int, metavar="n", help="structures at a time (default: the cores of the cluster)"
+    )
+    group.add_argument(
+        "--label-retries", type=int, default=1, metavar="n", help="times that a failed one is tried again (default 1)"
+    )
+    group.add_argument(
+        "--label-patience",
+        type=float,
+        default=3.0,
+        metavar="x",
+        help="sampling does not wait for a label that takes longer than x times the median; it joins a later round (default 3)",
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     from equibayes.learning.curve import LEGEND, rows_of, table, write_curve
     from equibayes.learning.learn import Learner
@@ -118,18 +141,27 @@ def run(arguments: argparse.Namespace) -> int:
     if Path(config.output).is_file():
         raise InputError(f"{config.output}: is a file; name a folder with -o")
     device = chosen_device(arguments)
+    cluster = chosen_cluster(arguments)
     inputs = read_inputs(config, reading_options(arguments))
-    labeller = make_labeller(config, inputs)
-    try:
-        learner = Learner(
-            config, inputs, labeller, config.output, device=device, display=choose_display, say=_say_at_once
-        )
-        reason = learner.run()
-    except Interrupted:
-        print("stopped; the same command goes on from here", flush=True)
-        return 130
-    finally:
-        labeller.close()
+    with nullcontext() if cluster is None else connected(cluster.address) as ray:
+        labeller = make_labeller(config, inputs) if cluster is None else many_labellers(config, inputs, ray, arguments)
+        try:
+            learner = Learner(
+                config,
+                inputs,
+                labeller,
+                config.output,
+                device=device,
+                display=choose_display,
+                say=_say_at_once,
+                cluster=cluster,
+            )
+            reason = learner.run()
+        except Interrupted:
+            print("stopped; the same command goes on from here", flush=True)
+            return 130
+        finally:
+            labeller.close()
     write_curve(config.output, {Path(other).name: other for other in arguments.beside}, config.select.kind)
     print(f"\n{table(rows_of(config.output), f'{config.output}: select {config.select.kind}')}\n{LEGEND}")
     print(f"ended: {reason}; table and drawing in learning.csv and learning.svg")
@@ -183,6 +215,23 @@ def make_labeller(config: "LearnConfig", inputs: "Inputs") -> "Labels":
     if config.labeller == "pool":
         return PoolLabeller(inputs.pool)
     return Labeller(config.labeller, config.labeller_settings, time_limit_s=config.label_seconds)
+
+
+def many_labellers(config: "LearnConfig", inputs: "Inputs", ray: Any, arguments: argparse.Namespace) -> "Labels":
+    """The same on the cores of a cluster; labels that are there already need none."""
+    from equibayes.learning.parallel_labels import ParallelLabels
+
+    if config.labeller == "pool":
+        return make_labeller(config, inputs)
+    return ParallelLabels(
+        ray,
+        config.labeller,
+        config.labeller_settings,
+        time_limit_s=config.label_seconds,
+        at_once=arguments.label_workers,
+        retries=arguments.label_retries,
+        patience=arguments.label_patience,
+    )
 
 
 def _say_at_once(message: str) -> None:

@@ -34,6 +34,8 @@ from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import hold_back, lay_out, run_folder, sample_prepared
 from equibayes.sampling import checkpoint
+from equibayes.sampling.cluster import began_on_cluster
+from equibayes.sampling.cluster_ray import ClusterOptions
 from equibayes.sampling.progress import Display
 from equibayes.simulate.trust import Trust, trust_level
 
@@ -51,11 +53,12 @@ class Learner:
         device: str = "cpu",
         display: Callable[[], Display | None] = lambda: None,
         say: Callable[[str], None] = print,
+        cluster: ClusterOptions | None = None,
     ) -> None:
         if not len(inputs.pool):
             raise InputError("the pool holds no structures; name others")
         self.inputs, self.labeller, self.folder = inputs, labeller, Path(folder)
-        self.device, self.display, self.say = device, display, say
+        self.device, self.display, self.say, self.cluster = device, display, say, cluster
         self.config = replace(config, sample=with_species(config, inputs))
         self.proposer: Proposer
         if config.propose == "md":
@@ -130,10 +133,24 @@ class Learner:
                 f"round {current.number}: none of {len(wanted)} structures could be labelled ({failures[0]}); "
                 "mend the labeller, then the same command goes on"
             )
+        slow = len(wanted) - len(new) - len(failures)
+        if slow:
+            self.say(f"round {current.number}: {slow} slow label(s) will join a later round")
         earlier: list[Structure] = list(self.inputs.start or []) if current.number == 0 else []
         if current.number:
             earlier = list(Round(self.folder, current.number - 1).training_data(self.isolated))
-        write_exact(current.data, [*earlier, *new])
+        write_exact(current.data, [*earlier, *self._late(current, earlier), *new])
+
+    def _late(self, current: Round, earlier: list[Structure]) -> list[Structure]:
+        """Labels of the rounds before that came when their round had gone on; what never came is asked for again."""
+        known = {structure.geometry_digest() for structure in earlier}
+        found = []
+        for number in range(current.number):
+            before = Round(self.folder, number)
+            for _ in before.label(self.labeller, wait=False):
+                pass
+            found += [structure for structure in before.labelled() if structure.geometry_digest() not in known]
+        return found
 
     def _parts(self, current: Round) -> tuple[Dataset, Dataset]:
         """Training and held-back frames; the latter are those of the first round for ever, since chains remember what they saw."""
@@ -144,12 +161,14 @@ class Learner:
 
     def _sample(self, current: Round, before: Posterior | None) -> None:
         train, validation = self._parts(current)
-        checkpoints = checkpoint.newest_first(run_folder(current.posterior))
+        run = run_folder(current.posterior)
+        begun = began_on_cluster(run) or bool(checkpoint.newest_first(run))
         options: dict[str, Any] = {
             "output": current.posterior,
-            "resume": bool(checkpoints),
+            "resume": begun,
             "device": self.device,
             "display": self.display(),
+            "cluster": self.cluster,
         }
         warm = before is not None and self.config.resample.warm
         self.say(

@@ -18,6 +18,7 @@ from equibayes.data.elements import formula
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import lay_out, sample_prepared
+from equibayes.sampling.cluster_ray import ClusterOptions
 from equibayes.sampling.progress import Display
 from equibayes.sampling.settings import SampleConfig
 
@@ -76,6 +77,7 @@ def resample(
     overwrite: bool = False,
     device: torch.device | str | None = None,
     display: Display | None = None,
+    cluster: ClusterOptions | None = None,
 ) -> Posterior:
     """The posterior given `train`, by chains that begin with the samples of `before`.
 
@@ -98,6 +100,7 @@ def resample(
         overwrite=overwrite,
         device=device,
         display=display,
+        cluster=cluster,
     )
 
 

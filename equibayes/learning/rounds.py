@@ -4,7 +4,8 @@
 |-----------------|----------------------------------------------------------------------------------------------|
 | chosen.xyz      | the structures that are sent to the labeller                                                 |
 | choice.json     | which they are, the score and the reason of each, and what became of all proposals           |
-| labels/0000.xyz | the label of the first of them, as soon as it is there; or 0000.failed with the reason       |
+| labels/0000.xyz | the label of the first of them, as soon as it is there; or 0000.failed with the reason; with  |
+|                 | --cluster one may come after its round has gone on: it is in the data of a later round       |
 | data.xyz        | everything that is learned from                                                              |
 | round.posterior | and beside it round.run/ with checkpoints and metrics                                        |
 | measured.json   | errors and σ on the test set                                                                 |
@@ -25,7 +26,8 @@ from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import make_folder, remove_leftovers, write_text
 from equibayes.learning.exact_xyz import read_exact, write_exact
-from equibayes.learning.labellers import Refusal
+from equibayes.learning.labellers import Label, Refusal
+from equibayes.learning.parallel_labels import ParallelLabels
 from equibayes.learning.pool_labels import Labels
 
 
@@ -80,13 +82,15 @@ class Round:
         """What was sent to the labeller."""
         return list(read_exact(self.chosen)) if self.chosen.exists() and self.chosen.stat().st_size else []
 
-    def label(self, labeller: Labels) -> Iterator[tuple[int, str]]:
-        """Label what is not labelled yet; yields the number of each structure and why it failed, if it did."""
+    def label(self, labeller: Labels, *, wait: bool = True) -> Iterator[tuple[int, str]]:
+        """Label what is not labelled yet; yields the number of each structure and why it failed, if it did.
+
+        wait: False takes what has been labelled elsewhere in the meantime, and asks for the rest without waiting for it."""
         structures, folder = self.asked(), make_folder(self.path / "labels")
         remove_leftovers(folder)
         missing = [n for n in range(len(structures)) if not self._label_files(n)]
-        for number in missing:
-            answer = labeller.label(structures[number])
+        for place, answer in answers(labeller, [structures[n] for n in missing], wait=wait):
+            number = missing[place]
             if isinstance(answer, Refusal):
                 write_text(folder / f"{number:04d}.failed", answer.reason + "\n")
                 yield number, answer.reason
@@ -112,6 +116,15 @@ class Round:
 
     def _label_files(self, number: int) -> list[Path]:
         return list((self.path / "labels").glob(f"{number:04d}.*"))
+
+
+def answers(labeller: Labels, structures: Sequence[Structure], *, wait: bool) -> Iterator[tuple[int, Label | Refusal]]:
+    """One after the other, or as they come where the labeller takes many at once."""
+    if isinstance(labeller, ParallelLabels):
+        yield from labeller.label_many(structures, patience=None if wait else 0.0)
+        return
+    for number, structure in enumerate(structures):
+        yield number, labeller.label(structure)
 
 
 def finished_rounds(folder: Path) -> list[Round]:

@@ -89,6 +89,12 @@ def _knock(address: str) -> None:
 
 
 def _nobody_there(address: str, cause: BaseException) -> InputError:
+    links = [cause, cause.__cause__, cause.__context__]
+    if any("AuthToken" in str(link) for link in links):
+        return InputError(
+            f"--cluster {address}: the cluster asks for a token; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as where it was "
+            "started"
+        )
     first = (str(cause).splitlines() or [type(cause).__name__])[0]
     return InputError(
         f"--cluster {address}: no Ray cluster answers there ({first}); start one with `ray start --head`, or use "

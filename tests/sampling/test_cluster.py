@@ -174,7 +174,7 @@ def saved_steps(folder: Path) -> list[int]:
 
 def wait_until_saved(folder: Path, process: subprocess.Popen[str], after: int) -> None:
     """A checkpoint later than a step; fails where the process ends before."""
-    while max(saved_steps(folder), default=0) <= after:
+    while max(saved_steps(folder), default=-1) <= after:
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.02)
 
