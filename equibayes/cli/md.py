@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from equibayes.cli.device import add_device_options, chosen_device
+from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.config import parse_overrides
 from equibayes.data import read
 from equibayes.errors import InputError
@@ -73,6 +74,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing trajectory")
     add_device_options(parser)
+    add_reading_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -92,7 +94,11 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
         "label: as write, and call the labeller; learn: also learn from the label before going on",
     )
     watch.add_argument("--labeller", metavar="NAME", help="for label and learn: gfn2-xtb, pbe/def2-svp … any engine")
-    watch.add_argument("--data", metavar="DATA", help="for learn: the data that the posterior was sampled from")
+    watch.add_argument(
+        "--data",
+        metavar="DATA",
+        help="for learn: the data that the posterior was sampled from; labels and units below are its",
+    )
     watch.add_argument(
         "--deviation", choices=["total", "epistemic"], default="total", help="which σ to look at (default total)"
     )
@@ -217,7 +223,7 @@ def _teacher(arguments: argparse.Namespace, posterior: Posterior, device: str) -
         if "=" not in word:
             raise InputError(f"{word}: not a setting; those are words such as label_seconds=60")
     settings = FlySettings.of(posterior, parse_overrides(arguments.settings))
-    data = training_frames(posterior, read(arguments.data)) if learns else None
+    data = training_frames(posterior, read(arguments.data, **reading_options(arguments))) if learns else None
     labeller = Labeller(arguments.labeller, settings.labeller_settings, time_limit_s=settings.label_seconds)
     if data is None:
         return KeepLabels(labeller, arguments.labeller)
