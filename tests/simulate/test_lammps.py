@@ -372,6 +372,15 @@ def test_explosion_ends_the_script(tmp_path: Path) -> None:
     assert not (tmp_path / "went_on").exists()
 
 
+def test_mpirun_of_another_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process would take itself for the only one, and all would write the same files."""
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    with pytest.raises(
+        InputError, match="mpirun started 2 processes, but LAMMPS sees 1: they belong to different MPIs"
+    ):
+        attached(tmp_path, STRUCTURES["water"])
+
+
 def test_interrupt_ends_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     atoms = STRUCTURES["water"]
     lmp, potential = attached(tmp_path, atoms)
