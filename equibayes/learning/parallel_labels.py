@@ -22,7 +22,7 @@ from equibayes.learning.labellers import START_LIMIT_S, TIME_LIMIT_S, Label, Lab
 
 # how often a structure is begun anew because its worker was gone
 LOST_WORKERS = 5
-# s: nothing that takes less is ever called slow (an engine needs some to start); for a worker that should have refused by itself to be ended
+# s: nothing that takes less is ever called slow (an engine needs some to start); for a worker that should have refused to be ended
 LEAST_PATIENCE_S, GRACE_S = 30.0, 60.0
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from equibayes.bayes.parallel import Shard
 from equibayes.errors import InputError
 from equibayes.files import make_folder, remove_leftovers, write_text
@@ -84,11 +86,9 @@ class ClusterRun:
         plan = self._read_plan() if resume else self._new_plan()
         self.device = plan["device"]
         self.threads, self.shards = plan["threads"], plan["shards"]
-        self.crews = [
-            Crew(Group(identities), make_folder(self.folder / "workers" / f"{number:03d}"))
-            for number, identities in enumerate(plan["groups"])
-        ]
-        self.pool = Pool([crew.group for crew in self.crews])
+        self.plan, self.crews = plan, []
+        for identities in plan["groups"]:
+            self._add_crew(identities)
         for crew in self.crews:
             self._remember(crew)
         self.written = min(crew.group.step for crew in self.crews)
@@ -121,6 +121,32 @@ class ClusterRun:
         plan = {"groups": groups, "device": kind, "threads": options.threads, "shards": options.shards}
         write_text(self.folder / PLAN, json.dumps(plan) + "\n")
         return plan
+
+    def _add_crew(self, identities: list[int]) -> Crew:
+        crew = Crew(Group(identities), make_folder(self.folder / "workers" / f"{len(self.crews):03d}"))
+        self.crews.append(crew)
+        self._order_pool()
+        return crew
+
+    def _order_pool(self) -> None:
+        """Groups in the order of their chains; a group that was split has its second half at the end of the crews."""
+        self.pool = Pool(sorted((crew.group for crew in self.crews), key=lambda group: group.identities[0]))
+
+    def _split(self, crew: Crew) -> None:
+        """Too many chains for the memory of a device: two groups, of which one may have to wait for the other."""
+        self._dismiss(crew)
+        identities = crew.group.identities
+        half = -(-len(identities) // 2)
+        self.display.say(f"{crew.group.name} are too many for the memory of a device: two groups, in turn if need be")
+        crew.group = Group(identities[:half])
+        other = self._add_crew(identities[half:])
+        # the checkpoint before the first step is of the whole group: removed before the plan changes, it is made again in any case
+        checkpoint.remove_all(crew.folder)
+        self.plan["groups"] = [each.group.identities for each in self.crews]
+        write_text(self.folder / PLAN, json.dumps(self.plan) + "\n")
+        crew.saved = -1
+        self._start(crew)
+        self._start(other)
 
     def _read_plan(self) -> dict[str, Any]:
         path = self.folder / PLAN
@@ -233,6 +259,9 @@ class ClusterRun:
         except InputError as cause:
             self._give_up(crew, _words(cause))
         except self.ray.exceptions.RayTaskError as cause:
+            if crew.saved <= 0 and len(crew.group.identities) > 1 and _out_of_memory(cause):
+                self._split(crew)
+                return
             crew.errors += 1
             self._replace(crew, _words(cause), crew.errors > ERRORS, leaving)
         except self.ray.exceptions.RayError as cause:
@@ -333,6 +362,12 @@ def forget(folder: Path) -> None:
 def began_on_cluster(folder: Path) -> bool:
     """Whether a run folder belongs to a run on a cluster."""
     return (folder / PLAN).is_file()
+
+
+def _out_of_memory(cause: BaseException) -> bool:
+    """Of a GPU, or of the CPU where the system refuses memory."""
+    inner = getattr(cause, "cause", None) or cause
+    return isinstance(inner, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(inner)
 
 
 def _words(cause: BaseException) -> str:

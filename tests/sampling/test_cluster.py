@@ -5,19 +5,22 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from equibayes.bayes.parallel import Shard
 from equibayes.config import template
 from equibayes.data import Dataset
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.sample import check_output, make_runner, prepare, sample, sample_prepared
+from equibayes.posterior.sample_cluster import Maker
 from equibayes.sampling.cluster_ray import ClusterOptions, connected, packed
+from equibayes.sampling.cluster_worker import ReportingRunner
 from equibayes.sampling.progress import Silent
 from tests.clusters import Nodes, nodes
 from tests.runs import Listener, ethanol_frames, small_config
@@ -151,6 +154,30 @@ def test_chains_that_fail_for_good_are_left_out(data: Dataset, connection: Nodes
     for chain in (0, 2):
         bare = make_runner(prepared, data, torch.device("cpu"), Silent(), [chain], start=start).run()
         assert torch.equal(posterior.samples[posterior.chain == chain], torch.stack(bare.samples)[:, 0])
+
+
+class SmallDevice(Maker):
+    """Stands in for a GPU that holds one chain and no more."""
+
+    def __call__(self, identities: Sequence[int], device_name: str, shard: Shard) -> ReportingRunner:
+        if len(identities) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().__call__(identities, device_name, shard)
+
+
+def test_chains_that_do_not_fit_take_turns(
+    data: Dataset, connection: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two devices, three chains, room for one on each: the group of two is halved, and the plan says so."""
+    monkeypatch.setattr("equibayes.posterior.sample_cluster.Maker", SmallDevice)
+    config = small_config({"chains": 3, "samples": 6})
+    display = Listener()
+    options = ClusterOptions(connection.address)
+    posterior = sample(data, config, output=tmp_path / "a.posterior", display=display, cluster=options)
+    assert sum("too many for the memory" in message for message in display.messages) == 1
+    assert json.loads((tmp_path / "a.run/plan.json").read_text())["groups"] == [[0], [2], [1]]
+    assert posterior.chain.tolist() == [0, 1, 2] * 2
+    assert_same(posterior, undisturbed(data, config, [[0], [1], [2]]))
 
 
 def driver(folder: Path, address: str, *more: str) -> subprocess.Popen[str]:
