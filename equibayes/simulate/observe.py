@@ -152,7 +152,7 @@ def _scalar(known: Estimate, unit: str) -> dict[str, Any]:
     mean, spread, error = (float(value) for value in (known.mean, known.spread, known.sampling))
     statistical = f", statistical error {error:.2g}" if np.isfinite(error) else ""
     # to the digit that the smaller of the errors leaves
-    digits = max(0, 2 - int(np.floor(np.log10(spread)))) if spread > 0 else 4
+    digits = max(0, 1 - int(np.floor(np.log10(spread)))) if spread > 0 else 4
     words = f"{mean:.{digits}f} ± {spread:.2g} {unit} over {len(known.members)} samples{statistical}"
     return {**_numbers(known), "unit": unit, "words": words}
 
