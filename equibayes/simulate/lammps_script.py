@@ -24,7 +24,6 @@ LEVELS = ("trust_lo", "trust_hi")
 """Trust levels, as variables where the user gave them."""
 
 _RUNS = ("run", "minimize", "rerun", "dynamical_matrix", "third_order")
-_ENDS = ("clear",)
 _VARIABLES = "|".join((*QUANTITIES, *LEVELS))
 _NAMES = re.compile(rf"\bf_equibayes\b|\bd_devi_f\b|\bv_({_VARIABLES})\b|\$\{{({_VARIABLES})\}}")
 _LABEL = "equibayes_goes_on"
@@ -67,9 +66,12 @@ def read_script(path: str | Path) -> Script:
             f"{path}: no run or minimize here; if it stands in an included file, put the line '{MARK}' before that include"
         )
     for i, text in _statements(lines):
-        if i >= first and _command(text) in _ENDS:
+        words = text.split("#")[0].split()
+        if i >= first and (
+            words[:1] == ["clear"] or (words[:1] == ["unfix"] and " ".join(words[1:]).startswith("equibayes"))
+        ):
             raise InputError(
-                f"{path}, line {i + 1}: '{_command(text)}' would remove the potential; use one script for each system"
+                f"{path}, line {i + 1}: '{' '.join(words)}' would remove the potential; use one script for each system"
             )
     return Script(path, lines, first)
 

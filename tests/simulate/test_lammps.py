@@ -1,5 +1,6 @@
 """Real LAMMPS held to the ASE calculator with the same posterior, and to what simulations with it must keep."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ase.md.verlet import VelocityVerlet
 from equibayes.errors import InputError, InputWarning
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.lammps import Potential, attach, run_script
+from equibayes.simulate.lammps_library import open_lammps
 from equibayes.simulate.trust import Trust, atom_sigma
 from equibayes.units import KCAL_PER_MOL
 from tests.samples import one_atom_cell, salt, silicon, slab, water
@@ -379,6 +381,22 @@ def test_mpirun_of_another_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         InputError, match="mpirun started 2 processes, but LAMMPS sees 1: they belong to different MPIs"
     ):
         attached(tmp_path, STRUCTURES["water"])
+
+
+def test_what_goes_wrong_on_the_way_back_ends_the_run(tmp_path: Path) -> None:
+    """Python's exceptions cannot pass through LAMMPS; none may get lost there."""
+    lmp, potential = attached(tmp_path, STRUCTURES["water"])
+    lmp.command("unfix equibayes_atoms")
+    with pytest.raises(Exception, match="equibayes_stop"):
+        lmp.commands_string("fix integrate all nve\nrun 50")
+    assert potential.failure is not None
+    assert potential.calls == 2
+
+
+def test_without_lammps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lammps", None)
+    with pytest.raises(InputError, match=r"LAMMPS is not installed; .*equibayes\[lammps\]"):
+        open_lammps()
 
 
 def test_interrupt_ends_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,10 @@ def test_which_commands_stand_before(tmp_path: Path) -> None:
             "in.x: no run or minimize here; .* '# equibayes here' before that include",
         ),
         ("read_data a\nrun 1\nclear\nread_data b\nrun 1\n", "in.x, line 3: 'clear' would remove the potential"),
+        (
+            "read_data a\nrun 1\nunfix equibayes # off\nrun 1\n",
+            "in.x, line 3: 'unfix equibayes' would remove the potential",
+        ),
     ],
 )
 def test_scripts_that_cannot_work(text: str, message: str, tmp_path: Path) -> None:
