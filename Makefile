@@ -27,6 +27,7 @@ bench: $(DEV)  ## speed, as ratios in one run; results go to results/speed
 	$(BIN)/python benchmarks/network.py
 	$(BIN)/python benchmarks/predict.py
 	$(BIN)/python benchmarks/md.py
+	$(BIN)/python benchmarks/cluster.py
 	$(BIN)/python benchmarks/lammps_md.py
 
 docs: $(RUN)  ## the documentation as a site, in docs/_build

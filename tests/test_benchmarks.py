@@ -33,6 +33,7 @@ def test_network_benchmark(tmp_path):
     ("name", "contestants"),
     [
         ("predict", ["official, eight times", "ours, k = 8", "ours, k = 1"]),
+        ("cluster", ["bare, K = 1", "1 worker, K = 1", "2 workers, K = 1 each"]),
         ("md", ["ours, k = 8", "ours, k = 1", "committee of eight", "official, one network"]),
         ("lammps_md", ["water, tiny network, k = 1", "silicon, tiny network, k = 1"]),
     ],

@@ -74,6 +74,7 @@ def stand_ins(folder: Path) -> dict[str, str]:
     return {**ours, "PATH": path, **slurm, "DATA": "bundled:ethanol@0:20", "OUTPUT": "a.posterior", "CHAINS": "4"}
 
 
+@pytest.mark.slow
 def test_laptop(tmp_path: Path) -> None:
     done = subprocess.run(
         [str(CLUSTERS / "laptop.sh"), *TINY], cwd=tmp_path, env=stand_ins(tmp_path), capture_output=True, text=True

@@ -165,6 +165,7 @@ class SmallDevice(Maker):
         return super().__call__(identities, device_name, shard)
 
 
+@pytest.mark.slow
 def test_chains_that_do_not_fit_take_turns(
     data: Dataset, connection: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
