@@ -217,7 +217,10 @@ def run_script(
     screen     whether LAMMPS prints
     options    those of `attach`
     """
-    parts = read_script(script)
+    parts, trust = read_script(script), options.get("trust", NO_LEVELS)
+    for name, level in zip(LEVELS, (trust.lower, trust.upper)):
+        if level is None and name not in (variables or {}) and parts.lacks(name):
+            raise InputError(f"{script}: uses ${{{name}}}; give that level with --{name.replace('_', '-')}")
     given = [word for name, value in (variables or {}).items() for word in ("-var", name, *str(value).split())]
     lmp = open_lammps(["-log", log, *([] if screen else ["-screen", "none"]), *given])
     try:

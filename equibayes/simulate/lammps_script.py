@@ -48,6 +48,12 @@ class Script:
         parts = [f"jump SELF {_LABEL}", *self.lines[: self.first], f"label {_LABEL}", *self.lines[self.first :]]
         return "\n".join(parts) + "\n"
 
+    def lacks(self, name: str) -> bool:
+        """Whether it uses a variable that it does not define."""
+        code = [line.split("#")[0] for line in self.lines]
+        defined = any(line.split()[:2] == ["variable", name] for line in code)
+        return not defined and any(re.search(rf"\bv_{name}\b|\$\{{{name}\}}", line) for line in code)
+
     def says_before(self, *commands: str) -> bool:
         """Whether one of these commands stands before the potential goes in."""
         return any(_command(line) in commands for line in self.lines[: self.first])

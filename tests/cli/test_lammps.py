@@ -116,6 +116,8 @@ def test_the_example(tmp_path: Path) -> None:
     assert (run["v_energy_std"] > 0).all()
     dump = (tmp_path / "ethanol.dump").read_text()
     assert "ITEM: ATOMS id element xu yu zu fx fy fz d_devi_f" in dump
+    status, _, err = program.run(words, tmp_path)
+    assert (status, err) == (2, "equibayes: error: in.ethanol: uses ${trust_hi}; give that level with --trust-hi\n")
     level = float(np.median(run["v_max_devi_f"]))
     status, out, err = program.run([*words, "--trust-hi", str(level)], tmp_path)
     assert status == 0

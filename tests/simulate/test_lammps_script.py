@@ -45,6 +45,13 @@ def test_which_commands_stand_before(tmp_path: Path) -> None:
     assert not found.says_before("pair_style")
 
 
+def test_variables_that_it_uses_but_does_not_define(tmp_path: Path) -> None:
+    assert script(tmp_path, "fix s all halt 1 v_x > ${trust_hi}\nrun 1\n").lacks("trust_hi")
+    assert script(tmp_path, "variable y equal v_trust_hi*2\nrun 1\n").lacks("trust_hi")
+    assert not script(tmp_path, "variable trust_hi equal 0.2\nprint ${trust_hi}\nrun 1\n").lacks("trust_hi")
+    assert not script(tmp_path, "run 1 # ${trust_hi}\n").lacks("trust_hi")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
