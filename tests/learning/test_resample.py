@@ -9,7 +9,7 @@ import torch
 from equibayes.bayes.prior import StandardNormal
 from equibayes.data import Dataset
 from equibayes.errors import InputError
-from equibayes.learning.resample import ResampleSettings, resample, starts, warm_config
+from equibayes.learning.resample import ResampleSettings, resample, seed_of, starts, warm_config
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.sample import hold_back, lay_out, make_runner, prepare, sample
 from equibayes.sampling.progress import Silent
@@ -66,6 +66,17 @@ def test_scales_and_reference_are_taken_over(before: Posterior) -> None:
     assert fresh.network.per_type_energy_scales != before.network.per_type_energy_scales, "else this proves nothing"
     assert after.data["frames"] == 26
     assert after.data["validation_frames"] == 4
+
+
+def test_every_restart_has_noise_of_its_own(before: Posterior) -> None:
+    """The same noise again and again would push the chains further the same way with every label."""
+    one, two = parts(1)[0], parts(2)[0]
+    assert seed_of(0, one) == seed_of(0, parts(1)[0])
+    assert len({seed_of(0, one), seed_of(0, two), seed_of(1, one), 0}) == 4
+    after = resample(before, one, parts(0)[1], small_config(), seen=parts(0)[0])
+    assert after.config["seed"] == seed_of(small_config().seed, one)
+    again = resample(after, two, parts(0)[1], small_config(), seen=one)
+    assert again.config["seed"] == seed_of(small_config().seed, two)
 
 
 def test_a_new_formula_gets_a_reference_of_its_own(before: Posterior) -> None:
