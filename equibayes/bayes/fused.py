@@ -53,6 +53,7 @@ class FusedPotential:
         if self.same_species:
             self.engine.graph.species.copy_(frames.species[0].repeat_interleave(batch).expand(chains, -1))
             self.engine.find_types()
+            self.engine.sorted = True  # rows a·B + b of frames whose atoms are sorted
 
     def __call__(self) -> None:
         engine, resident, batch = self.engine, self.resident, self.batch
@@ -60,11 +61,11 @@ class FusedPotential:
         density.gather_atoms[(-(-self.atoms * batch // 64), chains)](
             self.frames, self.counter, resident.species, resident.degree, resident.sender, resident.pair, engine.norms,
             graph.species, graph.degree, graph.sender, graph.pair, engine.norm, self.atoms, self.slots, batch, self.pair_rows,
-            CHAINS=chains, BLOCK=64, num_warps=2,
+            chains=chains, BLOCK=64, num_warps=2,
         )  # fmt: skip
         density.gather_pairs[(-(-self.pair_rows * batch // 128), chains)](
             self.frames, self.counter, resident.vector, resident.ends, graph.vector, graph.ends, batch, self.pair_rows,
-            CHAINS=chains, BLOCK=128,
+            chains=chains, BLOCK=128,
         )  # fmt: skip
         if not self.same_species:
             engine.find_types()
@@ -72,7 +73,7 @@ class FusedPotential:
         density.likelihood[(batch, chains)](
             self.frames, self.counter, self.counts, self.potential.data.energy, self.labels, engine.energies, engine.forces,
             engine.deviations, engine.direction, engine.deviation_tilde, engine.energy_bar, self.summary, self.atoms, batch,
-            self.scale, CHAINS=chains, ATOMS=max(16, 1 << (self.atoms - 1).bit_length()), num_warps=1,
+            self.scale, chains=chains, ATOMS=max(16, 1 << (self.atoms - 1).bit_length()), num_warps=1,
         )  # fmt: skip
         engine.differentiate()
 

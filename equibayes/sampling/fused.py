@@ -12,7 +12,6 @@ import torch
 from equibayes.bayes.fused import FusedPotential
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.bayes.prior import LOG_2PI, CentredNormal
-from equibayes.network.triton.engine import PARTS
 from equibayes.sampling import sghmc
 from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.schedule import StepPlan
@@ -137,7 +136,7 @@ class FusedSteps:
             state.position, state.momentum, state.mass.average, state.mass.maximum, state.mass.mass, engine.gradient,
             engine.weights, self.gradient, self.prior_terms, self.scale, engine.places_flat, self.center, self.stiffness,
             self.table, potential.counter, self.first_step, self.identities, self.key.seed, size, engine.places.size, chains,
-            config.friction, config.beta, config.epsilon, float(self.potential.data_size), PARTS=PARTS,
+            config.friction, config.beta, config.epsilon, float(self.potential.data_size), PARTS=engine.parts,
             PAPER=config.integrator == "paper", CENTRED=self.centred, CENTRE_PER_CHAIN=self.center.ndim == 2, QUADS=QUADS,
         )  # fmt: skip
         potential.counter.add_(1)

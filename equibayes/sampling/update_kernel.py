@@ -30,7 +30,7 @@ def draw(out, identities, seed, step, stream, size, QUADS: tl.constexpr):
     tl.store(out + chain.to(tl.int64) * size + p, z, mask=p < size)
 
 
-@triton.jit(do_not_specialize=["size", "seed"])
+@triton.jit(do_not_specialize=["size", "seed", "padded", "chains"])
 def update(
     position, momentum, average, maximum, mass, parts, weights, gradient, prior_terms, scale, place, center, precision, table, counter,
     first_step, identities, seed, size, padded, chains, friction, beta, epsilon, data_size, PARTS: tl.constexpr, PAPER: tl.constexpr,

@@ -9,17 +9,17 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["atoms", "slots", "batch"])
+@triton.jit(do_not_specialize=["atoms", "slots", "batch", "pair_rows", "chains"])
 def gather_atoms(
     frames, counter, f_species, f_degree, f_sender, f_pair, norms, species, degree, sender, pair, norm, atoms, slots, batch, pair_rows,
-    CHAINS: tl.constexpr, BLOCK: tl.constexpr,
+    chains, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The atoms of this step's frames: atom a of the frame in place b is row a·B + b, so that species stay sorted."""
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     chain = tl.program_id(1).to(tl.int64)
     valid = row < atoms * batch
     a, b = row // batch, row % batch
-    frame = tl.load(frames + (tl.load(counter) * CHAINS + chain) * batch + b, mask=valid, other=0)
+    frame = tl.load(frames + (tl.load(counter) * chains + chain) * batch + b, mask=valid, other=0)
     place = frame * atoms + a
     out = chain * atoms * batch + row
     kind = tl.load(f_species + place, mask=valid, other=0)
@@ -34,14 +34,14 @@ def gather_atoms(
         tl.store(pair + out * slots + d, code + 2 * pair_rows * b, mask=valid)
 
 
-@triton.jit(do_not_specialize=["batch", "pair_rows"])
-def gather_pairs(frames, counter, f_vector, f_ends, vector, ends, batch, pair_rows, CHAINS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+@triton.jit(do_not_specialize=["batch", "pair_rows", "chains"])
+def gather_pairs(frames, counter, f_vector, f_ends, vector, ends, batch, pair_rows, chains, BLOCK: tl.constexpr):  # fmt: skip
     """Their pairs: pair p of the frame in place b is row b·P + p."""
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     chain = tl.program_id(1).to(tl.int64)
     valid = row < batch * pair_rows
     b, p = row // pair_rows, row % pair_rows
-    frame = tl.load(frames + (tl.load(counter) * CHAINS + chain) * batch + b, mask=valid, other=0)
+    frame = tl.load(frames + (tl.load(counter) * chains + chain) * batch + b, mask=valid, other=0)
     place = frame * pair_rows + p
     out = chain * batch * pair_rows + row
     for i in tl.static_range(3):
@@ -84,10 +84,10 @@ def _load_head(weights, places, head, WIDTH: tl.constexpr, WIDE: tl.constexpr, H
     return w0, b0, w1, b1, w2, tl.load(weights + tl.load(places + 5))
 
 
-@triton.jit(do_not_specialize=["nodes", "start"])
+@triton.jit(do_not_specialize=["nodes", "start", "chains", "graph_nodes"])
 def readout(
     arena, weights, places, species, energy_scale, energies, deviations, nodes, start, version, readout_place, chain_arena,
-    chain_weights, graph_nodes, unit, CHAINS: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr,
+    chain_weights, graph_nodes, unit, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr,
     H2: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """E_i = scale · x·w and ln σ of every atom, and where the adjoint pass begins: x̄ = scale · w.
@@ -111,13 +111,13 @@ def readout(
         h, _ = _silu(tl.dot(x, w0, input_precision=PREC) + b0[None, :])
         h, _ = _silu(tl.dot(h, w1, input_precision=PREC) + b1[None, :])
         s = tl.sum(h * w2[None, :], 1) + b2 + unit
-        tl.store(deviations + (head * CHAINS + chain) * nodes + n, s, mask=valid)
+        tl.store(deviations + (head * chains + chain) * nodes + n, s, mask=valid)
 
 
-@triton.jit(do_not_specialize=["atoms", "batch"])
+@triton.jit(do_not_specialize=["atoms", "batch", "chains"])
 def likelihood(
     frames, counter, f_count, f_energy, f_forces, energies, forces, deviations, direction, deviation_tilde, energy_bar, summary,
-    atoms, batch, scale, CHAINS: tl.constexpr, ATOMS: tl.constexpr,
+    atoms, batch, scale, chains, ATOMS: tl.constexpr,
 ):  # fmt: skip
     """ln p of one structure of one chain and its derivatives: v = −∂L/∂F, ∂L/∂ln σ of every atom and ∂L/∂E.
 
@@ -125,7 +125,7 @@ def likelihood(
     """
     b = tl.program_id(0)
     chain = tl.program_id(1).to(tl.int64)
-    frame = tl.load(frames + (tl.load(counter) * CHAINS + chain) * batch + b)
+    frame = tl.load(frames + (tl.load(counter) * chains + chain) * batch + b)
     count = tl.load(f_count + frame)
     a = tl.arange(0, ATOMS)
     real, there = a < count, a < atoms
@@ -133,7 +133,7 @@ def likelihood(
     n = chain * nodes + a * batch + b
     # energy
     energy = tl.sum(tl.load(energies + n, mask=real, other=0.0).to(tl.float64), 0)
-    s = tl.load(deviations + CHAINS * nodes + n, mask=real, other=float("-inf"))
+    s = tl.load(deviations + chains * nodes + n, mask=real, other=float("-inf"))
     top = tl.max(s, 0)
     weight = tl.where(real, tl.exp(s - top), 0.0)
     total = tl.sum(weight, 0)
@@ -145,7 +145,7 @@ def likelihood(
     log_p = (known * (-0.5 * z * z - log_sigma - 0.9189385332046727)).to(tl.float64)
     tl.store(energy_bar + n, tl.where(real, -scale * z * inverse, 0.0), mask=there)
     share = scale * known * (1.0 - z * z) / total
-    tl.store(deviation_tilde + CHAINS * nodes + n, tl.where(real, share * weight, 0.0), mask=there)
+    tl.store(deviation_tilde + chains * nodes + n, tl.where(real, share * weight, 0.0), mask=there)
     # forces
     s = tl.load(deviations + n, mask=real, other=0.0)
     inverse = tl.exp(-s)
@@ -169,23 +169,78 @@ def likelihood(
 
 
 @triton.jit
-def _head_backward(x, s, w0, b0, w1, b1, w2, t0, t1, t2, t3, t4, t5, PREC: tl.constexpr):
-    """Adds to the gradients t of one head what atoms with features x and ∂L/∂ln σ = s contribute; also ∂L/∂x."""
+def _head_backward(x, s, w0, b0, w1, b1, w2, PREC: tl.constexpr):
+    """Both hidden layers and their derivatives for atoms with features x and ∂L/∂ln σ = s."""
     h0, f0 = _silu(tl.dot(x, w0, input_precision=PREC) + b0[None, :])
     h1, f1 = _silu(tl.dot(h0, w1, input_precision=PREC) + b1[None, :])
     k1 = s[:, None] * w2[None, :] * f1
     k0 = tl.dot(k1, tl.trans(w1), input_precision=PREC) * f0
-    t0 = tl.dot(tl.trans(x), k0, t0, input_precision=PREC)
-    t2 = tl.dot(tl.trans(h0), k1, t2, input_precision=PREC)
-    back = tl.dot(k0, tl.trans(w0), input_precision=PREC)
-    return t0, t1 + tl.sum(k0, 0), t2, t3 + tl.sum(k1, 0), t4 + tl.sum(h1 * s[:, None], 0), t5 + s, back
+    return h0, h1, k0, k1
 
 
-@triton.jit
-def _store_head(
-    out, places, head, t0, t1, t2, t3, t4, t5, WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr
+@triton.jit(do_not_specialize=["nodes", "start", "chains", "graph_nodes"])
+def readout_tilde(
+    arena, weights, places, species, energy_scale, deviation_tilde, energy_bar, nodes, start, version, readout_place, chain_arena,
+    chain_weights, graph_nodes, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr,
+    PREC: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
+    """Where version 3 begins: x̃ = scale ∂L/∂E w + what the heads ask for."""
+    n = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    chain = tl.program_id(1).to(tl.int64)
+    weights += chain * chain_weights
+    c = tl.arange(0, WIDE)
+    valid = n < nodes
+    here = arena + chain * chain_arena + start + n[:, None] * WIDTH + c[None, :]
+    mask = valid[:, None] & (c < WIDTH)[None, :]
+    x = tl.load(here, mask=mask, other=0.0)
+    scale = tl.load(energy_scale + tl.load(species + chain * graph_nodes + n, mask=valid, other=0))
+    e = tl.load(energy_bar + chain * nodes + n, mask=valid, other=0.0) * scale
+    total = e[:, None] * tl.load(weights + readout_place + c, mask=c < WIDTH, other=0.0)[None, :]
+    for head in tl.static_range(2):
+        w0, b0, w1, b1, w2, b2 = _load_head(weights, places, head, WIDTH, WIDE, H1, H2)
+        s = tl.load(deviation_tilde + (head * chains + chain) * nodes + n, mask=valid, other=0.0)
+        h0, h1, k0, k1 = _head_backward(x, s, w0, b0, w1, b1, w2, PREC)
+        total = tl.dot(k0, tl.trans(w0), total, input_precision=PREC)
+    tl.store(here + 3 * version, total, mask=mask)
+
+
+@triton.jit(do_not_specialize=["nodes", "start", "turns", "chains", "graph_nodes"])
+def readout_gradient(
+    arena, weights, places, species, energy_scale, deviation_tilde, energy_bar, out, nodes, start, version, readout_place, turns,
+    chain_arena, chain_weights, chain_out, part_out, graph_nodes, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr,
+    H1: tl.constexpr, H2: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """The gradients of one head (by the chain rule) and, with the first, of the readout: w̃ = Σ scale (ẋ + ∂L/∂E x)."""
+    part = tl.program_id(0)
+    chain = tl.program_id(1).to(tl.int64)
+    head = tl.program_id(2)
+    weights += chain * chain_weights
+    out += chain * chain_out + part.to(tl.int64) * part_out
     c, i, j = tl.arange(0, WIDE), tl.arange(0, H1), tl.arange(0, H2)
+    w_tilde = tl.zeros([WIDE], tl.float32)
+    w0, b0, w1, b1, w2, b2 = _load_head(weights, places, head, WIDTH, WIDE, H1, H2)
+    t0, t1 = tl.zeros([WIDE, H1], tl.float32), tl.zeros([H1], tl.float32)
+    t2, t3 = tl.zeros([H1, H2], tl.float32), tl.zeros([H2], tl.float32)
+    t4, t5 = tl.zeros([H2], tl.float32), tl.zeros([ROWS], tl.float32)
+    for turn in range(turns):
+        n = ((part * turns + turn) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+        valid = n < nodes
+        here = arena + chain * chain_arena + start + n[:, None] * WIDTH + c[None, :]
+        mask = valid[:, None] & (c < WIDTH)[None, :]
+        x = tl.load(here, mask=mask, other=0.0)
+        if head == 0:
+            scale = tl.load(energy_scale + tl.load(species + chain * graph_nodes + n, mask=valid, other=0))
+            scale = tl.where(valid, scale, 0.0)
+            e = tl.load(energy_bar + chain * nodes + n, mask=valid, other=0.0) * scale
+            w_tilde += tl.sum(scale[:, None] * tl.load(here + 2 * version, mask=mask, other=0.0) + e[:, None] * x, 0)
+        s = tl.load(deviation_tilde + (head * chains + chain) * nodes + n, mask=valid, other=0.0)
+        h0, h1, k0, k1 = _head_backward(x, s, w0, b0, w1, b1, w2, PREC)
+        t0 = tl.dot(tl.trans(x), k0, t0, input_precision=PREC)
+        t2 = tl.dot(tl.trans(h0), k1, t2, input_precision=PREC)
+        t1 += tl.sum(k0, 0)
+        t3 += tl.sum(k1, 0)
+        t4 += tl.sum(h1 * s[:, None], 0)
+        t5 += s
     places += head * 6
     tl.store(out + tl.load(places) + c[:, None] * H1 + i[None, :], t0, mask=(c < WIDTH)[:, None])
     tl.store(out + tl.load(places + 1) + i, t1)
@@ -193,46 +248,5 @@ def _store_head(
     tl.store(out + tl.load(places + 3) + j, t3)
     tl.store(out + tl.load(places + 4) + j, t4)
     tl.store(out + tl.load(places + 5), tl.sum(t5, 0))
-
-
-@triton.jit(do_not_specialize=["nodes", "start", "turns"])
-def readout_backward(
-    arena, weights, places, species, energy_scale, deviation_tilde, energy_bar, out, nodes, start, version, readout_place, turns,
-    chain_arena, chain_weights, chain_out, part_out, graph_nodes, CHAINS: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
-    H1: tl.constexpr, H2: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    """x̃ of the last features, and the gradients of readout and heads: w̃ = Σ scale (ẋ + ∂L/∂E x), heads by the chain rule."""
-    part = tl.program_id(0)
-    chain = tl.program_id(1).to(tl.int64)
-    weights += chain * chain_weights
-    out += chain * chain_out + part.to(tl.int64) * part_out
-    c = tl.arange(0, WIDE)
-    w = tl.load(weights + readout_place + c, mask=c < WIDTH, other=0.0)
-    w_tilde = tl.zeros([WIDE], tl.float32)
-    w0, b0, w1, b1, w2, b2 = _load_head(weights, places, 0, WIDTH, WIDE, H1, H2)
-    v0, a0, v1, a1, v2, a2 = _load_head(weights, places, 1, WIDTH, WIDE, H1, H2)
-    # gradients of both heads, in the same order
-    f0, f1 = tl.zeros([WIDE, H1], tl.float32), tl.zeros([H1], tl.float32)
-    f2, f3 = tl.zeros([H1, H2], tl.float32), tl.zeros([H2], tl.float32)
-    f4, f5 = tl.zeros([H2], tl.float32), tl.zeros([ROWS], tl.float32)
-    e0, e1 = tl.zeros([WIDE, H1], tl.float32), tl.zeros([H1], tl.float32)
-    e2, e3 = tl.zeros([H1, H2], tl.float32), tl.zeros([H2], tl.float32)
-    e4, e5 = tl.zeros([H2], tl.float32), tl.zeros([ROWS], tl.float32)
-    for turn in range(turns):
-        n = ((part * turns + turn) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-        valid = n < nodes
-        here = arena + chain * chain_arena + start + n[:, None] * WIDTH + c[None, :]
-        mask = valid[:, None] & (c < WIDTH)[None, :]
-        x = tl.load(here, mask=mask, other=0.0)
-        scale = tl.load(energy_scale + tl.load(species + chain * graph_nodes + n, mask=valid, other=0))
-        scale = tl.where(valid, scale, 0.0)
-        e = tl.load(energy_bar + chain * nodes + n, mask=valid, other=0.0) * scale
-        w_tilde += tl.sum(scale[:, None] * tl.load(here + 2 * version, mask=mask, other=0.0) + e[:, None] * x, 0)
-        s = tl.load(deviation_tilde + chain * nodes + n, mask=valid, other=0.0)
-        f0, f1, f2, f3, f4, f5, forces = _head_backward(x, s, w0, b0, w1, b1, w2, f0, f1, f2, f3, f4, f5, PREC)
-        s = tl.load(deviation_tilde + (CHAINS + chain) * nodes + n, mask=valid, other=0.0)
-        e0, e1, e2, e3, e4, e5, energy = _head_backward(x, s, v0, a0, v1, a1, v2, e0, e1, e2, e3, e4, e5, PREC)
-        tl.store(here + 3 * version, e[:, None] * w[None, :] + forces + energy, mask=mask)
-    _store_head(out, places, 0, f0, f1, f2, f3, f4, f5, WIDTH, WIDE, H1, H2)
-    _store_head(out, places, 1, e0, e1, e2, e3, e4, e5, WIDTH, WIDE, H1, H2)
-    tl.store(out + readout_place + c, w_tilde, mask=c < WIDTH)
+    if head == 0:
+        tl.store(out + readout_place + c, w_tilde, mask=c < WIDTH)

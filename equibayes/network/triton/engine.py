@@ -8,6 +8,8 @@ import hashlib
 import importlib.util
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -24,9 +26,6 @@ from equibayes.network.weights import Layout
 
 # what tl.dot calls the precisions that users choose from
 PRECISIONS = {"float32": "ieee", "tf32x3": "tf32x3", "tf32": "tf32"}
-# sums into which the rows of a weight gradient are divided
-PARTS = 4
-RADIAL_PARTS = 32
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,20 @@ class Tuning:
     slots_giving: int = 4
     rows: int = 32
     rows_many: int = 64
-    gradient_rows: int = 32
     warps: int = 4
     stages: int = 3
+    gradient_rows: int = 32
+    gradient_warps: int = 4
+    gradient_stages: int = 3
+    gradient_parts: int = 4
+    radial_rows: int = 64
+    radial_stages: int = 3
+    radial_last_warps: int = 4
+    radial_back_rows: int = 64
+    radial_back_warps: int = 4
+    radial_block: int = 64
+    radial_warps: int = 8
+    radial_programs: int = 64
 
 
 class Engine:
@@ -84,6 +94,10 @@ class Engine:
         self.places_flat = self.places.flat.to(self.device)
         self.generated = load_kernels(generate.kernels(network.config, network.layers))
         self.tile = common_tile(network.layers)
+        # sums into which the rows of a weight gradient are divided: few programs are too few for a GPU
+        self.parts = max(1, self.tuning.gradient_parts // shape.chains)
+        self.sorted = False  # whether all atoms of one type lie together; see `find_types`
+        self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" and training else None
         self._allocate()
         self._make_jobs()
 
@@ -136,10 +150,10 @@ class Engine:
             self.energy_bar = self._zeros(chains, nodes)
             self.radial_tilde = self._zeros(chains, 4 * pairs * sum(self.columns))
             self.hidden_tilde = self._zeros(chains, len(layers), 2, pairs, self.width)
-            self.gradient = self._zeros(PARTS, chains, self.places.size)
+            self.gradient = self._zeros(self.parts, chains, self.places.size)
             self.ranges = self._zeros(groups, len(config.type_names), 2, dtype=torch.int32)
-            block = self.radial_block = 32
-            self.radial_turns = max(1, -(-pairs // (block * RADIAL_PARTS)))
+            block = self.tuning.radial_block
+            self.radial_turns = max(1, -(-pairs * chains // (block * self.tuning.radial_programs)))
             self.radial_parts = -(-pairs // (block * self.radial_turns))
             depth = config.radial_mlp_depth
             self.radial_size = config.num_bessels * self.width + (depth - 1) * self.width**2 + config.num_bessels
@@ -162,36 +176,26 @@ class Engine:
         self.after = [self._table(own.after) for own in jobs]
         self.after_back = [self._table(own.after_back) for own in jobs]
         self.before_back = [self._table(own.before_back) for own in jobs]
-        self.gradients = [self._table(own.gradients) for own in jobs]
+        self.gradients = self._table([job for own in jobs for job in own.gradients])
         # the last layer of the radial networks, all interaction blocks at once
         depth, width = config.radial_mlp_depth, self.width
         self.radial_tile = generate.channel_block(width)
         radial: list[Job] = []
-        back: list[list[Job]] = []
-        gradients: list[list[Job]] = []
+        back: list[Job] = []
+        gradients: list[Job] = []
         for number, columns in enumerate(self.columns):
             place = self.places.of[f"layer{number}.radial.{depth}"]
             hidden, start = number * 2 * pairs * width, self.radial_start[number]
-            radial += [
-                [start + c, columns, hidden, width, width, place + c, columns] for c in range(0, columns, self.tile)
-            ]
-            twice = 2 * start  # both directions of a pair
-            back.append(
-                [
-                    [hidden + c, width, twice, columns, columns, place + c * columns, columns]
-                    for c in range(0, width, self.radial_tile)
-                ]
-            )
-            gradients.append(
-                [
-                    [place + i * columns + c, columns, hidden + i, width, twice + c, columns, 1, -1, 1]
-                    for i in range(0, width, self.radial_tile)
-                    for c in range(0, columns, self.tile)
-                ]
-            )
-        self.radial_jobs = self._table(radial)
-        self.radial_back = [self._table(own) for own in back]
-        self.radial_gradients = [self._table(own) for own in gradients]
+            both, twin = 2 * start, 2 * pairs * columns  # both directions of a pair
+            radial.append([start, columns, hidden, width, place])
+            for c in range(0, columns, self.tile):
+                for i in range(0, width, self.radial_tile):
+                    out = place + i * columns + c
+                    gradients.append([out, columns, hidden + i, width, both + c, columns, 1, -1, 1, twin])
+            for c in range(0, width, self.radial_tile):
+                back.append([hidden + c, width, both, columns, columns, place + c * columns, columns, twin])
+        self.radial_jobs, self.radial_back = self._table(radial), self._table(back)
+        self.radial_gradients = self._table(gradients)
         offsets = [[self.places.of[f"layer{n}.radial.{i}"] for i in range(depth)] for n in range(len(self.columns))]
         self.radial_offsets = torch.tensor(offsets, dtype=torch.int64, device=self.device)
         places = []
@@ -251,7 +255,7 @@ class Engine:
         density.readout[(_div(shape.nodes, 32), shape.chains)](
             self.arena, self.weights, self.head_places, self.graph.species, self.energy_scale, self.energies, self.deviations,
             shape.nodes, self.last, self.version, self.places.of["readout"], self.arena.stride(0), self.places.size,
-            self._graph_nodes, self.heads.unit, CHAINS=shape.chains, WIDTH=width, WIDE=wide, H1=self.heads.hidden[0],
+            self._graph_nodes, self.heads.unit, chains=shape.chains, WIDTH=width, WIDE=wide, H1=self.heads.hidden[0],
             H2=self.heads.hidden[1], PREC=self.precision, ROWS=32,
         )  # fmt: skip
         for number in reversed(range(len(self.arenas))):
@@ -284,27 +288,16 @@ class Engine:
             self._collect(number, dual=True)
             self._linear(self.after[number], 2, typed=number > 0)
             self._gate(number, 2)
-        width, wide, rows = config.channels[0], _power(config.channels[0]), 32
-        density.readout_backward[(PARTS, shape.chains)](
-            self.arena, self.weights, self.head_places, self.graph.species, self.energy_scale, self.deviation_tilde,
-            self.energy_bar, self.gradient, shape.nodes, self.last, self.version, self.places.of["readout"],
-            _div(shape.nodes, rows * PARTS), self.arena.stride(0), self.places.size, self.places.size,
-            self.gradient.stride(0), self._graph_nodes, CHAINS=shape.chains, WIDTH=width, WIDE=wide, H1=self.heads.hidden[0],
-            H2=self.heads.hidden[1], PREC=self.precision, ROWS=rows,
-        )  # fmt: skip
+        self._readout_tilde()
         for number in reversed(range(len(self.arenas))):
             self._gate(number, 3)
             self._linear(self.after_back[number], 3, transposed=True)
             self._give(number, dual=True)
             self._linear(self.before_back[number], 3, transposed=True, typed=True)
-            self._layer_gradients(number)
-        self._radial_gradients()
-        channels = config.embedding_channels
-        start = self.arenas[0].x[next(iter(self.arenas[0].x))] + 3 * self.version
-        kernels.embedding_gradient[(len(config.type_names), shape.chains)](
-            self.arena, self.gradient, self.graph.species, shape.nodes, start, self.places.of["embedding"],
-            self.arena.stride(0), self.places.size, self._graph_nodes, CHANNELS=channels, WIDE=_power(channels), ROWS=32,
-        )  # fmt: skip
+        with self._aside():
+            self._radial_gradients()
+        self._node_gradients()
+        self._join()
 
     # --- launches ---
 
@@ -326,11 +319,11 @@ class Engine:
             self.unit, self.weights, self.hidden, self.radial_offsets, shape.pairs, self.places.of["bessel"],
             self.places.size, self._graph_pairs, LAYERS=len(self.arenas), **self._radial_constants, BLOCK=32,
         )  # fmt: skip
-        rows = self.tuning.rows_many
-        kernels.linear[(_div(2 * shape.pairs, rows), len(self.radial_jobs), shape.chains)](
-            self.hidden, self.weights, self.radial, self.graph.species, self.radial_jobs, 2 * shape.pairs, 0,
-            self.hidden.stride(0), self.places.size, self.radial.stride(0), 0, TRANSPOSED=False, TYPED=False, TWIN=False,
-            ROWS=rows, COLUMNS=self.tile, INNER=self.radial_tile, PREC=self.precision, STAGES=1, num_warps=4,
+        tuning = self.tuning
+        kernels.wide_linear[(_div(2 * shape.pairs, tuning.radial_rows), len(self.radial_jobs), shape.chains)](
+            self.hidden, self.weights, self.radial, self.radial_jobs, 2 * shape.pairs, self.hidden.stride(0),
+            self.places.size, self.radial.stride(0), ROWS=tuning.radial_rows, INNER=self.width,
+            WIDE=_power(self.width), COLUMNS=self.tile, PREC=self.precision, STAGES=tuning.radial_stages, num_warps=tuning.radial_last_warps,
         )  # fmt: skip
 
     @property
@@ -341,7 +334,8 @@ class Engine:
             "P": config.polynomial_cutoff_p,
             "BESSELS": config.num_bessels,
             # the slope of a Bessel function is a difference of large numbers: tf32 alone would not do
-            "PREC": "tf32x3" if self.precision == "tf32" else self.precision,
+            "FIRST_PREC": "tf32x3" if self.precision == "tf32" else self.precision,
+            "PREC": self.precision,
         }
 
     def _linear(self, jobs: torch.Tensor, version: int, *, transposed: bool = False, typed: bool = False) -> None:
@@ -349,7 +343,7 @@ class Engine:
         rows = tuning.rows if shape.nodes * shape.chains < 4096 else tuning.rows_many
         arena = self.arena[:, version:]
         kernels.linear[(_div(shape.nodes, rows), len(jobs), shape.chains)](
-            arena, self.weights, arena, self.graph.species, jobs, shape.nodes, 0, self.arena.stride(0), self.places.size,
+            arena, self.weights, arena, self.graph.species, jobs, shape.nodes, self.arena.stride(0), self.places.size,
             self.arena.stride(0), self._graph_nodes, TRANSPOSED=transposed, TYPED=typed, TWIN=False, ROWS=rows,
             COLUMNS=self.tile, INNER=self.tile, PREC=self.precision, STAGES=tuning.stages, num_warps=tuning.warps,
         )  # fmt: skip
@@ -391,43 +385,86 @@ class Engine:
             self.arena, x, z, self.version, shape.nodes, self.arena.stride(0), MODE=mode, BLOCK=128, num_warps=4,
         )  # fmt: skip
 
-    def _layer_gradients(self, number: int) -> None:
-        shape, tuning, jobs = self.shape, self.tuning, self.gradients[number]
-        kernels.weight_gradient[(len(jobs), shape.chains, PARTS)](
-            self.arena, self.arena[:, 1:], self.gradient, self.graph.species, self.ranges, jobs, shape.nodes, 0, self.version,
-            self.arena.stride(0), self.arena.stride(0), self.places.size, self.gradient.stride(0), self._graph_nodes,
-            TYPES=len(self.network.config.type_names), TWIN=False, PARTS=PARTS, ROWS=tuning.gradient_rows, INNER=self.tile,
-            COLUMNS=self.tile, PREC=self.precision, STAGES=tuning.stages, num_warps=tuning.warps,
+    def _readout_tilde(self) -> None:
+        shape, config = self.shape, self.network.config
+        width, wide, rows = config.channels[0], _power(config.channels[0]), 32
+        common = {
+            "WIDTH": width,
+            "WIDE": wide,
+            "H1": self.heads.hidden[0],
+            "H2": self.heads.hidden[1],
+            "PREC": self.precision,
+        }
+        inputs = (
+            self.arena, self.weights, self.head_places, self.graph.species, self.energy_scale, self.deviation_tilde, self.energy_bar,
         )  # fmt: skip
-        pairs, columns = shape.pairs, self.columns[number]
-        jobs = self.radial_gradients[number]
-        twin = 2 * pairs * columns
-        kernels.weight_gradient[(len(jobs), shape.chains, PARTS)](
-            self.hidden, self.radial_tilde, self.gradient, self.graph.species, self.ranges, jobs, 2 * pairs, twin, 0,
-            self.hidden.stride(0), self.radial_tilde.stride(0), self.places.size, self.gradient.stride(0), 0,
-            TYPES=1, TWIN=True, PARTS=PARTS, ROWS=tuning.gradient_rows, INNER=self.radial_tile, COLUMNS=self.tile,
-            PREC=self.precision, STAGES=tuning.stages, num_warps=tuning.warps,
+        place = self.places.of["readout"]
+        with self._aside():
+            density.readout_gradient[(self.parts, shape.chains, 2)](
+                *inputs, self.gradient, shape.nodes, self.last, self.version, place, _div(shape.nodes, rows * self.parts),
+                self.arena.stride(0), self.places.size, self.places.size, self.gradient.stride(0), self._graph_nodes,
+                shape.chains, **common, ROWS=rows,
+            )  # fmt: skip
+        density.readout_tilde[(_div(shape.nodes, rows), shape.chains)](
+            *inputs, shape.nodes, self.last, self.version, place, self.arena.stride(0), self.places.size, self._graph_nodes,
+            shape.chains, **common, ROWS=rows,
         )  # fmt: skip
-        rows = 32
-        kernels.linear[(_div(2 * pairs, rows), len(self.radial_back[number]), shape.chains)](
-            self.radial_tilde, self.weights, self.hidden_tilde, self.graph.species, self.radial_back[number], 2 * pairs, twin,
-            self.radial_tilde.stride(0), self.places.size, self.hidden_tilde.stride(0), 0, TRANSPOSED=True, TYPED=False,
-            TWIN=True, ROWS=rows, COLUMNS=self.radial_tile, INNER=self.tile, PREC=self.precision, STAGES=tuning.stages,
-            num_warps=4,
+
+    def _node_gradients(self) -> None:
+        shape, tuning, config = self.shape, self.tuning, self.network.config
+        kernels.weight_gradient[(len(self.gradients), shape.chains, self.parts)](
+            self.arena, self.arena[:, 1:], self.gradient, self.graph.species, self.ranges, self.gradients, shape.nodes,
+            self.version, self.arena.stride(0), self.arena.stride(0), self.places.size, self.gradient.stride(0),
+            self._graph_nodes, TYPES=len(config.type_names), SORTED=self.sorted, TWIN=False, PARTS=self.parts,
+            ROWS=tuning.gradient_rows, INNER=self.tile, COLUMNS=self.tile, PREC=self.precision, STAGES=tuning.gradient_stages,
+            num_warps=tuning.gradient_warps,
+        )  # fmt: skip
+        channels = config.embedding_channels
+        start = self.arenas[0].x[next(iter(self.arenas[0].x))] + 3 * self.version
+        kernels.embedding_gradient[(len(config.type_names), shape.chains)](
+            self.arena, self.gradient, self.graph.species, shape.nodes, start, self.places.of["embedding"],
+            self.arena.stride(0), self.places.size, self._graph_nodes, CHANNELS=channels, WIDE=_power(channels), ROWS=32,
         )  # fmt: skip
 
     def _radial_gradients(self) -> None:
-        shape, config, layers = self.shape, self.network.config, len(self.arenas)
+        shape, config, layers, tuning = self.shape, self.network.config, len(self.arenas), self.tuning
+        pairs, rows = shape.pairs, tuning.radial_back_rows
+        kernels.linear[(_div(2 * pairs, rows), len(self.radial_back), shape.chains)](
+            self.radial_tilde, self.weights, self.hidden_tilde, self.graph.species, self.radial_back, 2 * pairs,
+            self.radial_tilde.stride(0), self.places.size, self.hidden_tilde.stride(0), 0, TRANSPOSED=True, TYPED=False,
+            TWIN=True, ROWS=rows, COLUMNS=self.radial_tile, INNER=self.tile, PREC=self.precision, STAGES=tuning.stages,
+            num_warps=tuning.radial_back_warps,
+        )  # fmt: skip
         self.generated.radial_backward[(self.radial_parts, layers, shape.chains)](
             self.unit, self.weights, self.hidden_tilde, self.partial, self.radial_offsets, shape.pairs,
             self.places.of["bessel"], self.radial_turns, self.places.size, self._graph_pairs, LAYERS=layers,
-            SIZE=self.radial_size, **self._radial_constants, BLOCK=self.radial_block,
+            SIZE=self.radial_size, **self._radial_constants, BLOCK=tuning.radial_block, num_warps=tuning.radial_warps,
         )  # fmt: skip
         size = layers * (self.radial_size - config.num_bessels) + config.num_bessels
         kernels.add_partial[(_div(size, 128), shape.chains)](
             self.partial, self.gradient, self.radial_places, self.radial_parts, self.radial_size, self.places.size,
             LAYERS=layers, BESSELS=config.num_bessels, BLOCK=128,
         )  # fmt: skip
+        kernels.weight_gradient[(len(self.radial_gradients), shape.chains, self.parts)](
+            self.hidden, self.radial_tilde, self.gradient, self.graph.species, self.ranges, self.radial_gradients, 2 * pairs, 0,
+            self.hidden.stride(0), self.radial_tilde.stride(0), self.places.size, self.gradient.stride(0), 0,
+            TYPES=1, SORTED=True, TWIN=True, PARTS=self.parts, ROWS=tuning.gradient_rows, INNER=self.radial_tile,
+            COLUMNS=self.tile, PREC=self.precision, STAGES=tuning.gradient_stages, num_warps=tuning.gradient_warps,
+        )  # fmt: skip
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """What is launched here runs beside what follows, until `_join`; a single chain leaves much of a GPU idle."""
+        if self._side is None:
+            yield
+            return
+        self._side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side):
+            yield
+
+    def _join(self) -> None:
+        if self._side is not None:
+            torch.cuda.current_stream().wait_stream(self._side)
 
     def find_types(self) -> None:
         """Which rows hold which type, for the gradients of weights that belong to a type."""
@@ -440,7 +477,7 @@ class Engine:
 def load_kernels(source: str) -> ModuleType:
     """The generated module; Triton wants to read the source from a file, so there is one for each network, kept for the next time."""
     name = hashlib.sha256(source.encode()).hexdigest()[:16]
-    path = _cache_folder() / f"kernels_{name}.py"
+    path = kernel_cache() / f"kernels_{name}.py"
     if not path.is_file() or path.read_text(encoding="utf-8") != source:
         write_text(path, source)
     spec = importlib.util.spec_from_file_location(f"equibayes_kernels_{name}", path)
@@ -450,7 +487,7 @@ def load_kernels(source: str) -> ModuleType:
     return module
 
 
-def _cache_folder() -> Path:
+def kernel_cache() -> Path:
     """$XDG_CACHE_HOME/equibayes, or a folder of temporary files where that cannot be written."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "equibayes"
     try:

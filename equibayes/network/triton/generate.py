@@ -114,7 +114,7 @@ def collect(number: int, layer: LayerPlan, config: NetworkConfig) -> str:
     """Value (version 0) and tangent (version 2) of the convolution: every atom collects from its neighbours."""
     write = Writer()
     write(
-        '@triton.jit(do_not_specialize=["nodes", "slots", "pairs"])',
+        '@triton.jit(do_not_specialize=["nodes", "slots", "pairs", "graph_pairs", "graph_nodes"])',
         f"def collect_{number}(arena, harmonics, tangents, radial, sender, pair, degree, norm, nodes, slots, pairs, y, y_dot, out,",
         "    chain_arena, chain_radial, chain_tangents, graph_pairs, graph_nodes, DUAL: tl.constexpr, DOT: tl.constexpr,",
         "    CB: tl.constexpr, BLOCKS: tl.constexpr, EB: tl.constexpr):",
@@ -185,7 +185,7 @@ def give(number: int, layer: LayerPlan, config: NetworkConfig) -> str:
     """
     write = Writer()
     write(
-        '@triton.jit(do_not_specialize=["nodes", "slots", "pairs"])',
+        '@triton.jit(do_not_specialize=["nodes", "slots", "pairs", "graph_pairs", "graph_nodes"])',
         f"def give_{number}(arena, harmonics, tangents, radial, radial_out, edge_out, sender, pair, degree, norm, nodes, slots, pairs,",
         "    y, y_dot, g, g_tilde, out, chain_arena, chain_radial, chain_radial_out, chain_tangents, chain_edge, graph_pairs,",
         "    graph_nodes, DUAL: tl.constexpr, DOT: tl.constexpr, FIRST: tl.constexpr, GROUPS: tl.constexpr, CB: tl.constexpr,",
@@ -551,7 +551,7 @@ def pair_gradient(config: NetworkConfig) -> str:
     """
     row, total = width(config.l_max), (config.l_max + 1) ** 2
     write = Writer()
-    write('@triton.jit(do_not_specialize=["pairs"])')
+    write('@triton.jit(do_not_specialize=["pairs", "graph_pairs"])')
     with write.block(
         "def pair_gradient(unit, edge, out, pairs, graph_pairs, GROUPS: tl.constexpr, BLOCK: tl.constexpr):"
     ):
@@ -593,7 +593,7 @@ def pair_tangent(config: NetworkConfig) -> str:
     """
     row, total = width(config.l_max), (config.l_max + 1) ** 2
     write = Writer()
-    write('@triton.jit(do_not_specialize=["pairs", "nodes"])')
+    write('@triton.jit(do_not_specialize=["pairs", "nodes", "graph_pairs"])')
     with write.block("def pair_tangent(unit, ends, direction, out, pairs, nodes, graph_pairs, BLOCK: tl.constexpr):"):
         write(
             "p = (tl.program_id(0)*BLOCK + tl.arange(0, BLOCK)).to(tl.int64)",
@@ -669,7 +669,7 @@ def radial_backward(config: NetworkConfig) -> str:
             "return value, slope, value_w, slope_w",
         )
 
-    arguments = "R_MAX: tl.constexpr, P: tl.constexpr, BESSELS: tl.constexpr, PREC: tl.constexpr, BLOCK: tl.constexpr"
+    arguments = "R_MAX: tl.constexpr, P: tl.constexpr, BESSELS: tl.constexpr, FIRST_PREC: tl.constexpr, PREC: tl.constexpr, BLOCK: tl.constexpr"
     columns = 1 << (size - 1).bit_length()
     fits = "" if columns == size else f", mask=(c[:, None] < {size}) & (c[None, :] < {size}), other=0.0"
 
@@ -688,9 +688,10 @@ def radial_backward(config: NetworkConfig) -> str:
         write("value, slope, value_w, slope_w = _basis(unit, weights + bessel, p, valid, b, R_MAX, P, BESSELS)")
         for i in range(depth):
             inputs = ("value", "slope") if i == 0 else (f"a{i - 1}", f"d{i - 1}")
+            precision = "PREC" if i else "FIRST_PREC"
             write(
-                f"h{i} = tl.dot({inputs[0]}, w{i}, input_precision=PREC)",
-                f"g{i} = tl.dot({inputs[1]}, w{i}, input_precision=PREC)",
+                f"h{i} = tl.dot({inputs[0]}, w{i}, input_precision={precision})",
+                f"g{i} = tl.dot({inputs[1]}, w{i}, input_precision={precision})",
                 f"s{i} = tl.sigmoid(h{i})",
                 f"a{i} = h{i}*s{i}",
                 f"f{i} = s{i}*(1 + h{i}*(1 - s{i}))",
@@ -698,7 +699,7 @@ def radial_backward(config: NetworkConfig) -> str:
             )
 
     row_mask = "valid[:, None]" if columns == size else f"valid[:, None] & (c[None, :] < {size})"
-    write("", "", '@triton.jit(do_not_specialize=["pairs", "bessel"])')
+    write("", "", '@triton.jit(do_not_specialize=["pairs", "bessel", "graph_pairs"])')
     write(
         "def radial_hidden(unit, weights, hidden, offsets, pairs, bessel, chain_weights, graph_pairs, LAYERS: tl.constexpr, "
         + arguments
@@ -721,7 +722,7 @@ def radial_backward(config: NetworkConfig) -> str:
             f"tl.store(out + pairs.to(tl.int64)*{size}, d{depth - 1}, mask={row_mask})",
         )
 
-    write("", "", '@triton.jit(do_not_specialize=["pairs", "bessel", "turns"])')
+    write("", "", '@triton.jit(do_not_specialize=["pairs", "bessel", "turns", "graph_pairs"])')
     write(
         "def radial_backward(unit, weights, hidden_tilde, partial, offsets, pairs, bessel, turns, chain_weights, graph_pairs,",
         f"    LAYERS: tl.constexpr, SIZE: tl.constexpr, {arguments}):",

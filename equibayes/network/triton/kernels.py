@@ -10,16 +10,16 @@ import triton.language as tl
 JOB = 16  # numbers of a job
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=["rows", "graph_nodes"])
 def linear(
-    source, weights, out, species, jobs, rows, twin, chain_source, chain_weights, chain_out, graph_nodes,
+    source, weights, out, species, jobs, rows, chain_source, chain_weights, chain_out, graph_nodes,
     TRANSPOSED: tl.constexpr, TYPED: tl.constexpr, TWIN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     INNER: tl.constexpr, PREC: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """out = source W + source₂ W₂[species], a tile of ROWS × COLUMNS a program; W transposed in the adjoint passes.
 
     job: out, its row stride; source, row stride, inner length; W, row stride; source₂, row stride, inner length; W₂, stride of a
-    type, row stride.   TWIN: source is the sum of two arrays, the second `twin` numbers behind the first.
+    type, row stride.   TWIN: source is the sum of two arrays, and the job's eighth number how far behind the first the second lies.
     """
     job = jobs + tl.program_id(1) * 16
     chain = tl.program_id(2).to(tl.int64)
@@ -42,10 +42,12 @@ def linear(
     else:
         matrix = weights + tl.multiple_of(tl.load(job + 5), 16) + inner[:, None] * weight_stride + column[None, :]
         along = weight_stride
+    if TWIN:
+        there = here + tl.multiple_of(tl.load(job + 7), 16)
     for k in tl.range(0, length, INNER, num_stages=STAGES):
         a = tl.load(here + k, mask=valid, other=0.0)
         if TWIN:
-            a += tl.load(here + twin + k, mask=valid, other=0.0)
+            a += tl.load(there + k, mask=valid, other=0.0)
         total = tl.dot(a, tl.load(matrix + k * along), total, input_precision=PREC)
     if TYPED:
         length = tl.load(job + 9).to(tl.int32)
@@ -77,15 +79,46 @@ def linear(
     tl.store(out + row[:, None] * row_stride + column[None, :], total, mask=valid)
 
 
-@triton.jit(do_not_specialize=["nodes", "twin"])
+@triton.jit(do_not_specialize=["rows"])
+def wide_linear(
+    source, weights, out, jobs, rows, chain_source, chain_weights, chain_out,
+    ROWS: tl.constexpr, INNER: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr, PREC: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """out = source W for a W that is much wider than high: a program keeps its rows of the source and goes through all columns.
+
+    job: out, columns (also the row stride of out and W); source, row stride; W.   WIDE: the inner length filled up to a power of two.
+    """
+    job = jobs + tl.program_id(1) * 16
+    chain = tl.program_id(2).to(tl.int64)
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    valid = (row < rows)[:, None]
+    column, inner = tl.arange(0, COLUMNS), tl.arange(0, WIDE)
+    columns = tl.multiple_of(tl.load(job + 1), 16)
+    source += chain * chain_source + tl.multiple_of(tl.load(job + 2), 16)
+    weights += chain * chain_weights + tl.multiple_of(tl.load(job + 4), 16)
+    out += chain * chain_out + tl.multiple_of(tl.load(job), 16)
+    stride = tl.multiple_of(tl.load(job + 3), 16)
+    a = tl.load(source + row[:, None] * stride + inner[None, :], mask=valid & (inner < INNER)[None, :], other=0.0)
+    for c in tl.range(0, columns.to(tl.int32), COLUMNS, num_stages=STAGES):
+        matrix = weights + inner[:, None] * columns + c + column[None, :]
+        if INNER == WIDE:
+            w = tl.load(matrix)
+        else:
+            w = tl.load(matrix, mask=(inner < INNER)[:, None], other=0.0)
+        total = tl.dot(a, w, input_precision=PREC)
+        tl.store(out + row[:, None] * columns + c + column[None, :], total, mask=valid)
+
+
+@triton.jit(do_not_specialize=["nodes", "graph_nodes"])
 def weight_gradient(
-    left, right, out, species, ranges, jobs, nodes, twin, version, chain_left, chain_right, chain_out, part_out, graph_nodes,
-    TYPES: tl.constexpr, TWIN: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, INNER: tl.constexpr,
+    left, right, out, species, ranges, jobs, nodes, version, chain_left, chain_right, chain_out, part_out, graph_nodes,
+    TYPES: tl.constexpr, SORTED: tl.constexpr, TWIN: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, INNER: tl.constexpr,
     COLUMNS: tl.constexpr, PREC: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """W̃ = xᵀ ỹ + ẋᵀ ȳ, a tile of INNER × COLUMNS a program, rows divided into PARTS sums that the sampler adds up.
 
-    job: out, its row stride; left, row stride; right, row stride; blocks of `nodes` rows; type of the atoms (−1: all); versions.
+    job: out, its row stride; left, row stride; right, row stride; blocks of `nodes` rows; type of the atoms (−1: all); versions; TWIN:
+    distance of a second array to be added to the right one.   SORTED: no other atoms lie between those of one type.
     """
     job = jobs + tl.program_id(0) * 16
     chain = tl.program_id(1).to(tl.int64)
@@ -109,15 +142,19 @@ def weight_gradient(
     per_version = outer * turns
     count = versions * per_version
     share = (count + PARTS - 1) // PARTS
+    if TWIN:
+        twin = tl.multiple_of(tl.load(job + 9), 16)
     total = tl.zeros([INNER, COLUMNS], tl.float32)
+    # nothing in this loop depends on what another load brings, so that loads can run ahead
     for i in tl.range(part * share, tl.minimum(count, part * share + share), num_stages=STAGES):
         v = i // per_version
         rest = i - v * per_version
         m = rest // turns
         atom = low + (rest - m * turns) * ROWS + lane
         valid = atom < high
-        if kind >= 0:
-            valid = valid & (tl.load(species + atom, mask=valid, other=-1) == kind)
+        if not SORTED:
+            own = tl.load(species + atom % nodes)
+            valid = valid & ((own == kind) | (own * 0 + kind < 0))
         row = (m * nodes + atom).to(tl.int64)[:, None]
         # versions: value with tilde, then tangent with adjoint
         a = tl.load(left + v * 2 * version + row * left_stride + inner[None, :], mask=valid[:, None], other=0.0)
@@ -130,7 +167,7 @@ def weight_gradient(
     tl.store(out + inner[:, None] * tl.multiple_of(tl.load(job + 1), 16) + column[None, :], total)
 
 
-@triton.jit(do_not_specialize=["nodes", "start", "embedding"])
+@triton.jit(do_not_specialize=["nodes", "start", "embedding", "graph_nodes"])
 def embed(arena, weights, species, nodes, start, embedding, chain_arena, chain_weights, graph_nodes, CHANNELS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     """x = embedding[species]."""
     i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
@@ -142,7 +179,7 @@ def embed(arena, weights, species, nodes, start, embedding, chain_arena, chain_w
     tl.store(arena + chain * chain_arena + start + i, value, mask=valid)
 
 
-@triton.jit(do_not_specialize=["nodes", "start", "embedding"])
+@triton.jit(do_not_specialize=["nodes", "start", "embedding", "graph_nodes"])
 def embedding_gradient(
     arena, out, species, nodes, start, embedding, chain_arena, chain_out, graph_nodes, CHANNELS: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr,
@@ -165,7 +202,7 @@ def embedding_gradient(
     tl.store(out + chain * chain_out + embedding + kind * CHANNELS + c, total, mask=c < CHANNELS)
 
 
-@triton.jit(do_not_specialize=["parts"])
+@triton.jit(do_not_specialize=["parts", "size"])
 def add_partial(partial, out, places, parts, size, chain_out, LAYERS: tl.constexpr, BESSELS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     """Adds up the partial sums of the radial networks; the frequencies, which all layers share, are summed over layers too."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -184,7 +221,7 @@ def add_partial(partial, out, places, parts, size, chain_out, LAYERS: tl.constex
     tl.store(out + chain * chain_out + place, total, mask=valid | frequency)
 
 
-@triton.jit(do_not_specialize=["nodes", "pairs"])
+@triton.jit(do_not_specialize=["nodes", "slots", "pairs", "graph_nodes"])
 def atom_forces(gradient, sender_pair, degree, out, nodes, slots, pairs, graph_nodes, BLOCK: tl.constexpr):
     """F_n = Σ_slots sign · ∂E/∂vector of the pair; the vector points from the first atom of a pair to the second."""
     n = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
