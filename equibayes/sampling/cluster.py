@@ -29,8 +29,10 @@ from equibayes.version import __version__
 PLAN = "plan.json"
 # in a row, without a new checkpoint in between: workers that vanish, and errors that they raise
 LOST_WORKERS, ERRORS = 20, 3
-# seconds: between two looks at R-hat; for workers to save when the user stops; until a group that waits for a device is mentioned
+# seconds: between two looks at R-hat; for workers to save when the user stops; until a group that waits for a device is mentioned;
+# for each fault in a row, before another worker begins; between two looks at all chains
 LOOK, LEAVE, WAIT = 5.0, 60.0, 30.0
+PAUSE, TELL = 0.1, 0.2
 
 
 class Crew:
@@ -41,6 +43,7 @@ class Crew:
         self.workers: list[Any] = []
         self.streams: list[Any] = []
         self.placement: Any = None
+        self.meeting: Any = None  # where workers that share data meet, as soon as it is known
         self.saved = -1  # step of the last checkpoint
         self.vanished = self.errors = 0
         self.asked = time.monotonic()
@@ -186,19 +189,33 @@ class ClusterRun:
             "max_restarts": 0,
             "max_concurrency": 2,
         }
-        shards = [Shard()]
         if self.shards > 1:
             options |= self._placed_together(crew, options)
         crew.workers = [self.actor.options(**options).remote(self.device, self.threads) for _ in range(self.shards)]
+        crew.asked, crew.began = time.monotonic(), False
         if self.shards > 1:
-            address = self.ray.get(crew.workers[0].rendezvous.remote())
-            shards = [Shard(rank, self.shards, address) for rank in range(self.shards)]
+            crew.meeting = crew.workers[0].rendezvous.remote()
+        else:
+            self._send_off(crew, [Shard()])
+
+    def _send_off(self, crew: Crew, shards: list[Shard]) -> None:
         saved = crew.newest(self.display.say)
         crew.streams = [
             worker.run.options(num_returns="streaming").remote(self.make_reference, crew.group.identities, saved, shard)
             for worker, shard in zip(crew.workers, shards)
         ]
-        crew.asked, crew.began = time.monotonic(), False
+
+    def _meet(self, crew: Crew, leaving: bool) -> None:
+        """Workers that share data begin when the first of them has said where they meet."""
+        if not self.ray.wait([crew.meeting], timeout=0)[0]:
+            return
+        try:
+            address = self.ray.get(crew.meeting)
+        except self.ray.exceptions.RayError as cause:
+            self._vanished(crew, cause, leaving)
+            return
+        crew.meeting = None
+        self._send_off(crew, [Shard(rank, self.shards, address) for rank in range(self.shards)])
 
     def _placed_together(self, crew: Crew, options: dict[str, Any]) -> dict[str, Any]:
         """All workers of a group or none: else two groups could wait for each other for ever."""
@@ -216,7 +233,7 @@ class ClusterRun:
             from ray.util.placement_group import remove_placement_group
 
             remove_placement_group(crew.placement)
-        crew.workers, crew.streams, crew.placement = [], [], None
+        crew.workers, crew.streams, crew.placement, crew.meeting = [], [], None, None
 
     # the loop
 
@@ -224,16 +241,16 @@ class ClusterRun:
         for crew in self.crews:
             if not crew.done:
                 self._start(crew)
-        leave_at = None
-        while True:
-            streams = {stream: crew for crew in self.crews for stream in crew.streams}
-            if not streams:
-                break
-            ready, _ = self.ray.wait(list(streams), num_returns=len(streams), timeout=0.2)
-            for stream in ready:
-                if stream in streams[stream].streams:  # its crew may have been dismissed a moment ago
-                    self._hear(streams[stream], stream, leaving=leave_at is not None)
-            self._tell()
+        leave_at, told = None, 0.0
+        while any(crew.workers for crew in self.crews):
+            leaving = leave_at is not None
+            for crew in self.crews:
+                if crew.meeting is not None:
+                    self._meet(crew, leaving)
+            heard = self._hear_all(leaving)
+            if not heard or time.monotonic() - told > TELL:
+                self._tell()
+                told = time.monotonic()
             if pending and leave_at is None:
                 self.display.say("stopping: the workers save where they are")
                 leave_at = time.monotonic() + LEAVE
@@ -244,31 +261,51 @@ class ClusterRun:
                         self._dismiss(crew)
             if leave_at is not None and time.monotonic() > leave_at:
                 break
+        self._tell()
         if pending:
             raise Interrupted(pending[0], min(max(crew.saved, 0) for crew in self.crews))
 
-    def _hear(self, crew: Crew, stream: Any, *, leaving: bool) -> None:
+    def _hear_all(self, leaving: bool) -> bool:
+        """One report of each worker that has one; whether there was any."""
+        streams = {stream: crew for crew in self.crews for stream in crew.streams}
+        if not streams:
+            time.sleep(TELL)
+            return False
+        self.ray.wait(list(streams), num_returns=1, timeout=TELL)
+        ready, _ = self.ray.wait(list(streams), num_returns=len(streams), timeout=0)
+        for stream in ready:
+            if stream in streams[stream].streams:  # its crew may have been dismissed a moment ago
+                self._hear(streams[stream], stream, leaving)
+        return bool(ready)
+
+    def _hear(self, crew: Crew, stream: Any, leaving: bool) -> None:
         """The next report of a worker, or that there is none any more."""
         try:
             report = self.ray.get(next(stream))
         except StopIteration:
             crew.streams.remove(stream)
             crew.done = crew.saved >= self.total
-            if crew.done or leaving or not crew.streams:
+            if crew.done or leaving:
                 self._dismiss(crew)
+            elif not crew.streams:
+                crew.errors += 1
+                self._replace(crew, "its worker ended too early", crew.errors > ERRORS, leaving)
         except InputError as cause:
             self._give_up(crew, _words(cause))
         except self.ray.exceptions.RayTaskError as cause:
-            if crew.saved <= 0 and len(crew.group.identities) > 1 and _out_of_memory(cause):
+            if not leaving and crew.saved <= 0 and len(crew.group.identities) > 1 and _out_of_memory(cause):
                 self._split(crew)
                 return
             crew.errors += 1
             self._replace(crew, _words(cause), crew.errors > ERRORS, leaving)
         except self.ray.exceptions.RayError as cause:
-            crew.vanished += 1
-            self._replace(crew, f"its worker is gone ({_words(cause)})", crew.vanished > LOST_WORKERS, leaving)
+            self._vanished(crew, cause, leaving)
         else:
             self._take(crew, report)
+
+    def _vanished(self, crew: Crew, cause: BaseException, leaving: bool) -> None:
+        crew.vanished += 1
+        self._replace(crew, f"its worker is gone ({_words(cause)})", crew.vanished > LOST_WORKERS, leaving)
 
     def _replace(self, crew: Crew, why: str, too_often: bool, leaving: bool) -> None:
         self._dismiss(crew)
@@ -278,6 +315,7 @@ class ClusterRun:
             self._give_up(crew, why)
             return
         self.display.say(f"{crew.group.name}: {why}; another worker goes on from step {max(crew.saved, 0)}")
+        time.sleep(min(PAUSE * (crew.vanished + crew.errors), 2.0))  # a fault that comes at once, again and again
         self._start(crew)
 
     def _give_up(self, crew: Crew, why: str) -> None:

@@ -140,6 +140,7 @@ class Worker:
         keep_freed_memory()
         self.device, self.threads = device, threads
         self.runner: ReportingRunner | None = None
+        self.stopping = False
 
     def rendezvous(self) -> str:
         """Where the workers that share the data of some chains can meet: this one listens."""
@@ -165,6 +166,7 @@ class Worker:
 
     def stop(self) -> None:
         """Save and leave, at the next step."""
+        self.stopping = True
         if self.runner is not None:
             self.runner.stops.append(int(signal.SIGTERM))
 
@@ -180,9 +182,12 @@ class Worker:
             torch.set_num_threads(self.threads)
             put(Began(platform.node(), {"equibayes": __version__, "torch": torch.__version__}))
             with shard.joined():
-                self.runner = make(identities, self.device, shard)
-                self.runner.report_to(put if shard.rank == 0 else _nobody, saved)
-                self.runner.run(resume=saved is not None)
+                runner = make(identities, self.device, shard)
+                runner.report_to(put if shard.rank == 0 else _nobody, saved)
+                self.runner = runner
+                if self.stopping:  # the user did not wait for the data to be prepared
+                    self.stop()
+                runner.run(resume=saved is not None)
             put(None)
         except Interrupted:
             put(None)
