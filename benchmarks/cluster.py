@@ -175,7 +175,7 @@ def main() -> None:
     if options.job:
         print(json.dumps(measured(json.loads(options.job))))
         return
-    common = {"network": "tiny" if options.quick else "small", "steps": 60 if options.quick else 300}
+    common = {"network": "tiny" if options.quick else "small", "steps": 60 if options.quick else 200}
     sizes = [1] if options.quick else [1, 4]
     jobs = {
         name: {**common, "chains": k, "workers": workers}
