@@ -137,6 +137,7 @@ def on_ray(job: dict[str, Any], prepared: Prepared, data: Any, folder: Path) -> 
     """The chains packed onto so many workers with a core each."""
     import ray
 
+    os.environ["RAY_worker_niceness"] = "0"  # else workers give way to the bare process, and to whatever else runs here
     ray.init(
         address="local",
         num_cpus=job["workers"],
