@@ -24,125 +24,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from equibayes.errors import InputError, InputWarning
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.predict import Prediction
 from equibayes.simulate.calculator import SKIN, default_device
 from equibayes.simulate.evaluator import Evaluator
-from equibayes.simulate.lammps_atoms import LocalAtoms, StructureBuilder, elements_of_types, looks_swapped
+from equibayes.simulate.lammps_atoms import elements_of_types, looks_swapped
 from equibayes.simulate.lammps_library import Ranks, open_lammps
+from equibayes.simulate.lammps_potential import ENERGY_UNITS, FAILED, FIX, Potential
 from equibayes.simulate.lammps_script import LEVELS, QUANTITIES, Script, read_script
-from equibayes.simulate.trust import DEVIATIONS, Deviation, Trust, atom_sigma
-from equibayes.units import KCAL_PER_MOL
-
-FIX = "equibayes"
-ENERGY_UNITS = {"metal": 1.0, "real": KCAL_PER_MOL}
-"""eV in LAMMPS' unit of energy; both have Å, so that forces convert alike."""
+from equibayes.simulate.trust import DEVIATIONS, Trust
 
 NO_LEVELS = Trust()
 
-_FAILED = len(QUANTITIES) + 1
 _COMMANDS = f"""\
 fix {FIX} all external pf/callback 1 1
 fix_modify {FIX} energy yes virial yes
 fix {FIX}_atoms all property/atom d_devi_f writedata no
-variable {FIX}_failed equal f_{FIX}[{_FAILED}]
+variable {FIX}_failed equal f_{FIX}[{FAILED}]
 fix {FIX}_stop all halt 1 v_{FIX}_failed != 0 error hard message no
 """
 
 
 class LammpsOnOneRank(InputError):
     """A mistake that LAMMPS found on one rank, while the others go on and wait for it."""
-
-
-class Potential:
-    """What `fix external` calls in every step, on all ranks."""
-
-    def __init__(
-        self, lmp: Any, ranks: Ranks, evaluator: Evaluator, numbers_of_types: np.ndarray, deviation: str
-    ) -> None:
-        self.lmp, self.ranks, self.evaluator = lmp, ranks, evaluator
-        self.sigma_name = DEVIATIONS[deviation]
-        self.unit = ENERGY_UNITS[lmp.extract_global("units")]
-        self.atoms = LocalAtoms(lmp)
-        reach = evaluator.posterior.network.r_max + evaluator.skin
-        self.builder = StructureBuilder(numbers_of_types, reach)
-        self.calls = 0
-        self.failure: BaseException | None = None
-
-    def __call__(self, _: Any, step: int, count: int, tag: Any, x: Any, f: Any) -> None:
-        """Fill the forces f [count, 3] of this rank's atoms, and all the rest.
-
-        LAMMPS cannot take an exception here: it is kept, and a `fix halt` ends the run with this step.
-        """
-        self.calls += 1
-        f[:count] = 0.0
-        if self.failure is None:
-            found = self._evaluate(count, tag, x)
-            try:
-                if isinstance(found, BaseException):
-                    raise found
-                self._hand_over(found, count, tag, f)
-            except (Exception, KeyboardInterrupt) as problem:
-                self.failure = problem
-        self.lmp.fix_external_set_vector(FIX, _FAILED, float(self.failure is not None))
-
-    def _evaluate(self, count: int, tag: Any, x: Any) -> "dict[str, Any] | BaseException":
-        """What the posterior says, on all ranks; or what went wrong, on all ranks too, for one that left would be waited for."""
-        mine: Any
-        try:
-            mine = self.atoms.rows(count, tag, x)
-        except Exception as problem:
-            mine = RuntimeError(repr(problem))
-        parts = self.ranks.gather(mine)
-        found: dict[str, Any] | BaseException | None = None
-        if parts is not None:
-            try:
-                found = self._predict(parts)
-            except InputError as problem:
-                found = problem
-            except (Exception, KeyboardInterrupt) as problem:  # with several ranks: something that surely can be sent
-                found = problem if self.ranks.size == 1 else RuntimeError(repr(problem))
-        shared: dict[str, Any] | BaseException = self.ranks.share(found)
-        return shared
-
-    def _predict(self, parts: list[Any]) -> dict[str, Any]:
-        """From the atoms of all ranks."""
-        for part in parts:
-            if isinstance(part, Exception):
-                raise part
-        rows = np.concatenate(parts)
-        if not len(rows):
-            raise InputError("no atoms to calculate: the box is empty")
-        ids, structure = self.builder.build(rows, *self.atoms.box())
-        (prediction,) = self.evaluator([structure])
-        return self._in_lammps_units(prediction, abs(np.linalg.det(structure.cell))) | {"ids": ids}
-
-    def _in_lammps_units(self, prediction: Prediction, volume: float) -> dict[str, Any]:
-        sigma = getattr(prediction, self.sigma_name)
-        deviation = Deviation.of(sigma)
-        quantities = (deviation.largest, deviation.mean, deviation.smallest, prediction.energy_std)
-        assert prediction.stress is not None  # the builder gives a cell, always
-        virial = -volume * prediction.stress
-        return {
-            "energy": prediction.energy / self.unit,
-            "forces": prediction.forces / self.unit,
-            "virial": [float(virial[i, j] / self.unit) for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))],
-            "quantities": [value / self.unit for value in quantities],
-            "sigma": atom_sigma(sigma) / self.unit,
-        }
-
-    def _hand_over(self, found: dict[str, Any], count: int, tag: Any, f: Any) -> None:
-        self.lmp.fix_external_set_energy_global(FIX, found["energy"])
-        self.lmp.fix_external_set_virial_global(FIX, found["virial"])
-        for i, value in enumerate(found["quantities"]):
-            self.lmp.fix_external_set_vector(FIX, i + 1, value)
-        if count:
-            mine = np.searchsorted(found["ids"], tag[:count])
-            f[:count] = found["forces"][mine]
-            self.lmp.numpy.extract_atom("d_devi_f")[:count] = found["sigma"][mine]
 
 
 def attach(
@@ -176,7 +80,7 @@ def attach(
     if swapped and ranks.first:
         warnings.warn(swapped, InputWarning, stacklevel=2)
     lmp.commands_string(_COMMANDS)
-    lmp.fix_external_set_vector_length(FIX, _FAILED)
+    lmp.fix_external_set_vector_length(FIX, FAILED)
     for i, name in enumerate(QUANTITIES):
         lmp.command(f"variable {name} equal f_{FIX}[{i + 1}]")
     potential = Potential(lmp, ranks, Evaluator(loaded, device or default_device(), dtype, skin), numbers, deviation)
