@@ -137,7 +137,8 @@ def on_ray(job: dict[str, Any], prepared: Prepared, data: Any, folder: Path) -> 
     """The chains packed onto so many workers with a core each."""
     import ray
 
-    os.environ["RAY_worker_niceness"] = "0"  # else workers give way to the bare process, and to whatever else runs here
+    # else workers give way to the bare process, and to whatever else runs here
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     ray.init(
         address="local",
         num_cpus=job["workers"],

@@ -10,7 +10,8 @@ from typing import Any
 import psutil
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ["RAY_worker_niceness"] = "0"  # workers would give way to the other tests
+# workers would give way to the other tests
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 # a secret of this test run, for all processes that it starts; else Ray makes one and keeps it in the home folder
 os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] = "token", secrets.token_hex(32)
 
