@@ -9,14 +9,16 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
+from equibayes.network.triton.support import why_not
 from equibayes.sampling import checkpoint, sghmc
 from equibayes.sampling.graphed import GraphedPotential
 from equibayes.sampling.guard import Guard
@@ -28,6 +30,9 @@ from equibayes.sampling.run_state import RunState
 from equibayes.sampling.schedule import StepPlan
 from equibayes.sampling.settings import SampleConfig
 from equibayes.sampling.validation import validate
+
+if TYPE_CHECKING:  # needs Triton
+    from equibayes.sampling.fused import FusedSteps
 
 # decay of the moving average of the weights, NequIP's own
 AVERAGE_DECAY = 0.99
@@ -41,6 +46,15 @@ class Interrupted(Exception):
     def __init__(self, number: int, step: int) -> None:
         super().__init__(f"interrupted at step {step}")
         self.signal, self.step = number, step
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps from one look to the next: their plans and minibatches [n, K, B]."""
+
+    first: int
+    plans: list[StepPlan]
+    indices: torch.Tensor
 
 
 class ChainRunner:
@@ -73,6 +87,8 @@ class ChainRunner:
         self.guard = Guard(config.guard, config.sampler, size, self.key.chains)
         self.device = potential.data.forces.device
         self.evaluate = GraphedPotential(potential) if self.device.type == "cuda" else potential
+        self.fused: FusedSteps | None = None
+        self._prepared: Stretch | None = None
         looks = max(1, self.schedule.total_steps // config.guard.interval)
         self.record_every = max(1, looks // config.output.records)
         self.validate_every = max(1, looks // config.output.validations) if config.output.validations else 0
@@ -114,18 +130,15 @@ class ChainRunner:
         return RunState.from_checkpoint(found, self.device)
 
     def _loop(self, state: RunState, log: MetricsLog | None, pending: list[int]) -> None:
-        begin, rollback, last_saved = (
-            self._begin(),
-            state.copy(),
-            time.monotonic(),
-        )  # a copy: the state changes in place
+        # copies: the state changes in place
+        begin, rollback, last_saved = self._begin(), state.copy(), time.monotonic()
+        self.fused, self._prepared = self._fused_steps(state), None
         while state.step < self.schedule.total_steps:
             if pending:
                 self._save(rollback)
                 raise Interrupted(pending[0], rollback.step)
-            plan = self.schedule.at(state.step)
-            self._before_cycle(state, plan)
-            evaluation, learning_rate = self._step(state, plan)
+            self._before_cycle(state, self.schedule.at(state.step))
+            plan, evaluation, learning_rate = self._advance(state)
             if not (plan.collect or state.step % self.config.guard.interval == 0):
                 continue
             for message in self.guard.look(state, rollback, begin, plan, evaluation.potential):
@@ -143,8 +156,65 @@ class ChainRunner:
                 last_saved = time.monotonic()
         self._save(rollback)
 
+    def _advance(self, state: RunState) -> tuple[StepPlan, Evaluation, torch.Tensor]:
+        """One step, or all steps up to the next look where the fused kernels do them; the last plan and what was seen there."""
+        if self.fused is None:
+            plan = self.schedule.at(state.step)
+            return plan, *self._step(state, plan)
+        if self._prepared is None or self._prepared.first != state.step:
+            self._prepared = self._stretch(state.step)
+        stretch = self._prepared
+        planned = torch.tensor([plan.learning_rate for plan in stretch.plans], dtype=torch.float64)
+        learning_rates = torch.minimum(planned[:, None] * state.slowdown, state.cap)
+        evaluation = self.fused.advance(stretch.indices, stretch.plans, learning_rates)
+        # while the GPU works
+        end = stretch.first + len(stretch.plans)
+        self._prepared = self._stretch(end) if end < self.schedule.total_steps else None
+        return stretch.plans[-1], evaluation, learning_rates[-1]
+
+    def _stretch(self, first: int) -> "Stretch":
+        """Steps with one batch size up to the next look, sample or end."""
+        plans: list[StepPlan] = []
+        indices: list[torch.Tensor] = []
+        end = first
+        while end < self.schedule.total_steps:
+            plan = self.schedule.at(end)
+            chosen = self._indices(end, plan, "cpu")
+            if indices and chosen.shape != indices[0].shape:
+                break
+            plans.append(plan)
+            indices.append(chosen)
+            end += 1
+            if plan.collect or end % self.config.guard.interval == 0:
+                break
+        return Stretch(first, plans, torch.stack(indices))
+
+    def _fused_steps(self, state: RunState) -> "FusedSteps | None":
+        """The whole step on a GPU, if it can be had; otherwise one line that says why not."""
+        if self.device.type != "cuda":
+            return None
+        network, dtype = self.potential.model.config, state.sampler.position.dtype
+        reason = why_not(network, self.device, dtype)
+        if type(self.potential) is not Potential or self.average:
+            reason = "this kind of run is not made for them"
+        if reason:
+            self.display.say(f"without the fused kernels ({reason}): sampling will take several times longer")
+            return None
+        from equibayes.sampling.fused import FusedSteps
+        from equibayes.sampling.precompile import precompile
+
+        precompile(network, self.config.precision, len(self.key.chains), training=True, say=self.display.say)
+        return FusedSteps(
+            self.potential,
+            state.sampler,
+            self.key,
+            self.config.sampler,
+            longest=self.config.guard.interval,
+            precision=self.config.precision,
+        )
+
     def _step(self, state: RunState, plan: StepPlan) -> tuple[Evaluation, torch.Tensor]:
-        indices = self._indices(state.step, plan)
+        indices = self._indices(state.step, plan, self.device)
         mask = self.potential.mask(state.step, self.key.chains, indices.shape[1])
         evaluation = self.evaluate(state.sampler.position, indices, mask)
         learning_rate = torch.minimum(plan.learning_rate * state.slowdown, state.cap)
@@ -162,7 +232,7 @@ class ChainRunner:
             state.average.lerp_(state.sampler.position, 1 - AVERAGE_DECAY)
         return evaluation, learning_rate
 
-    def _indices(self, step: int, plan: StepPlan) -> torch.Tensor:
+    def _indices(self, step: int, plan: StepPlan, device: torch.device | str) -> torch.Tensor:
         """The minibatch [K, B] of a step; burn-in has a first part with smaller batches."""
         if plan.phase == "cycle":
             size, number, stream = self.config.cycles.batch_size, plan.phase_step, STREAM_CYCLES
@@ -170,7 +240,7 @@ class ChainRunner:
             size, number, stream = self.config.burn_in.early_batch_size, step, STREAM_EARLY
         else:
             size, number, stream = self.config.burn_in.batch_size, step - self.early_steps, STREAM_BURN_IN
-        return batch_indices(self.key, number, self.potential.data_size, size, stream=stream).to(self.device)
+        return batch_indices(self.key, number, self.potential.data_size, size, stream=stream).to(device)
 
     def _before_cycle(self, state: RunState, plan: StepPlan) -> None:
         """Where γ jumps up at once, ask the curvature first how far it may."""
@@ -178,7 +248,7 @@ class ChainRunner:
         jumps = guard.enabled and plan.phase == "cycle" and cycles.kind != "rise_and_fall"
         if not jumps or plan.phase_step % self.schedule.cycle_steps:
             return
-        fixed = self._indices(state.step, plan)
+        fixed = self._indices(state.step, plan, self.device)
 
         def gradient(position: torch.Tensor) -> torch.Tensor:
             with torch.enable_grad():  # the estimate itself runs without

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import torch
 from equibayes.network.config import NetworkConfig
 
 
-def precompile(config: NetworkConfig, precision: str, chains: int, *, training: bool) -> None:
+def precompile(
+    config: NetworkConfig, precision: str, chains: int, *, training: bool, say: Callable[[str], None] = print
+) -> None:
     """Returns at once if it was done before on this machine; a share that fails is compiled at the first launch instead."""
     import triton
 
@@ -35,6 +38,7 @@ def precompile(config: NetworkConfig, precision: str, chains: int, *, training: 
     processes = min(16, os.cpu_count() or 1)
     if done.exists() or processes < 4:
         return
+    say("compiling the kernels of this network, once on this machine: about a minute")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "equibayes.sampling.precompile", json.dumps(work), str(processes)]
     running = [
