@@ -33,7 +33,7 @@ from equibayes.sampling.settings import SampleConfig, sample_config
 from equibayes.simulate.display import PlainLines
 from equibayes.simulate.frames import read_frames
 from equibayes.simulate.integrators import Conditions
-from equibayes.simulate.trust import Trust
+from equibayes.simulate.trust import Deviation, Trust
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.provenance import provenance
@@ -43,7 +43,10 @@ ENGINE = "gfn2-xtb"
 
 @dataclass(frozen=True)
 class Flight:
-    """Steps of a chain: `first` for the first posterior, `warm` after each label.  Levels in eV/Å, temperature in K."""
+    """Steps of a chain: `first` for the first posterior, `warm` after each label.  Levels in eV/Å, temperature in K.
+
+    trust_lo  0: 1.3 times the median over the training frames of the first posterior's largest deviation
+    """
 
     seed: int = 0
     start_labels: int = 30
@@ -52,6 +55,7 @@ class Flight:
     chains: int = 4
     features: int = 16
     layers: int = 2
+    radial_depth: int = 1
     steps: int = 4000
     temperature: float = 300.0
     trust_lo: float = 0.25
@@ -61,19 +65,21 @@ class Flight:
     checked: int = 200
 
     def config(self) -> SampleConfig:
-        network = {"num_features": self.features, "num_layers": self.layers, "radial_mlp_width": 16}
+        network = {"num_features": self.features, "num_layers": self.layers, "radial_mlp_width": self.features}
         values = {
             "seed": self.seed,
             "chains": self.chains,
             "samples": self.chains,
             "data": {"validation": 0},
-            "network": {**network, "radial_mlp_depth": 1},
+            "network": {**network, "radial_mlp_depth": self.radial_depth},
             "burn_in": {"steps": self.first, "freeze_mass": 0.5},
             "output": {"validations": 0},
         }
         return sample_config("quick", "small", values)
 
 
+# the network `small`, more frames to begin with; the trust level is again 1.3 times what a training frame usually has
+SMALL = Flight(start_labels=60, features=32, layers=3, radial_depth=2, trust_lo=0.0)
 QUICK = Flight(
     start_labels=8, first=100, warm=10, chains=2, features=4, layers=1, steps=60, trust_lo=0.8, trust_hi=50.0, checked=5
 )
@@ -99,6 +105,11 @@ def begin(flight: Flight, labeller: Labeller, work: Path) -> tuple[Dataset, Post
     return data, load(path)
 
 
+def usual_level(first: Posterior, data: Dataset) -> float:
+    """eV/Å: a frame is asked about that is clearly less certain than those that were learned from."""
+    return 1.3 * float(np.median([Deviation.of(p.forces_std).largest for p in predict(first, data)]))
+
+
 def fly(flight: Flight, data: Dataset, first: Posterior, labeller: Labeller, work: Path) -> FlyResult:
     output = work / "fly.xyz"
     start: Atoms = bare(bundled_ethanol("test")[0]).to_atoms()
@@ -109,7 +120,7 @@ def fly(flight: Flight, data: Dataset, first: Posterior, labeller: Labeller, wor
         Conditions("langevin", flight.temperature, seed=flight.seed),
         flight.steps,
         labeller,
-        Trust(flight.trust_lo, flight.trust_hi),
+        Trust(flight.trust_lo or usual_level(first, data), flight.trust_hi),
         flight.config(),
         output,
         resampling=ResampleSettings(burn_in=flight.warm / flight.first),
@@ -151,11 +162,12 @@ def _rms(values: np.ndarray) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a minute, too short to conclude anything")
+    parser.add_argument("--small", action="store_true", help="with the network `small`: some hours")
     parser.add_argument("--work", type=Path, help="folder for posteriors and trajectory (default: build/on-the-fly)")
     parser.add_argument("--output", type=Path, help="folder for the report (default: results/on-the-fly)")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    flight = QUICK if options.quick else Flight()
+    flight = QUICK if options.quick else SMALL if options.small else Flight()
     work = options.work or Path("build/on-the-fly-quick" if options.quick else "build/on-the-fly")
     output = options.output or (work if options.quick else Path("results/on-the-fly"))
     work.mkdir(parents=True, exist_ok=True)
@@ -168,6 +180,7 @@ def main() -> None:
     report = {
         "flight": asdict(flight),
         "engine": engine,
+        "trust_lo": flight.trust_lo or usual_level(first, data),
         "steps_done": result.step,
         "ended": result.ended,
         "asked": len(result.asked),
@@ -179,7 +192,7 @@ def main() -> None:
         "provenance": provenance(("torch", "numpy", "equibayes", "ase", "tblite")),
     }
     output.mkdir(parents=True, exist_ok=True)
-    (output / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    (output / ("report-small.json" if options.small else "report.json")).write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps({name: report[name] for name in ("steps_done", "ended", "asked", "checked")}, indent=1))
 
 
