@@ -1,9 +1,9 @@
-"""Dynamics of ethanol at the accuracy of GFN2-xTB with few calls of it: what is not known is labelled, learned at once, and it goes on.
+"""Dynamics of ethanol that calls GFN2-xTB only where it must: what is not known is labelled, learned at once, and it goes on.
 
 A first posterior from a few frames with labels of the engine, then a trajectory on the fly.  Afterwards the engine is asked about 200
 random frames of it: how large are the errors of the forces that drove it, of the posterior at its end, and of the one it began with?
 
-    python examples/on_the_fly.py             half an hour on one core; goes on after a kill
+    python examples/on_the_fly.py             about four minutes on one core; goes on after a kill
     python examples/on_the_fly.py --quick     a minute, to see that it runs
 """
 
