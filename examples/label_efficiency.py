@@ -131,6 +131,8 @@ def labels_needed(labels: np.ndarray, errors: np.ndarray, target: float) -> floa
 def conclude(study: Study, work: Path) -> dict[str, Any]:
     """Curves, and for each seed the labels that the chosen curve needs for the error of random labels at the end."""
     done = [seed for seed in range(study.seeds) if all(_finished(study, work / f"{k}-{seed}") for k in study.kinds)]
+    if not done:
+        raise SystemExit(f"{work}: no seed is done yet")
     measures = ("force_mae", "force_rmse", "energy_mae", "force_sigma")
     curves: dict[str, Any] = {}
     for kind in study.kinds:
