@@ -3,6 +3,7 @@
 Only the pieces are here; `sampling/fused.py` makes a whole step of them, `FusedModel` predictions.
 """
 
+from collections.abc import Callable
 from math import log
 
 import torch
@@ -18,6 +19,8 @@ from equibayes.network.triton.pairs import Pairs, pairs_of
 from equibayes.network.weights import Weights
 from equibayes.units import KCAL_PER_MOL
 
+# radial weights, harmonics and features that belong to an edge and a sample of the paper's network
+BYTES_PER_EDGE = 32_000
 HEADS = Heads((FORCE_HEAD, ENERGY_HEAD), HIDDEN, log(KCAL_PER_MOL))
 
 
@@ -92,9 +95,11 @@ class FusedPotential:
 class FusedModel:
     """Predictions of a `StochasticModel` for K weight sets on graphs that all chains share; a drop-in for its `forward`."""
 
-    def __init__(self, model: StochasticModel, precision: str = "float32") -> None:
+    def __init__(self, model: StochasticModel, precision: str = "tf32x3") -> None:
         self.model, self.layout, self.precision = model, model.layout, precision
-        self._engines: dict[tuple[Shape, torch.device], Engine] = {}
+        self._engine: Engine | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._loaded: Weights | None = None
 
     def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
         """As `StochasticModel.forward`, not differentiable; a feature mask goes to the reference."""
@@ -104,55 +109,81 @@ class FusedModel:
         engine = self.engine_for(weights, pairs)
         engine.load_graph(pairs)
         self._evaluate(engine)
-        return self.output(engine, graph, pairs.order)
+        return self._output(engine, graph, pairs.order)
 
     def engine_for(self, weights: Weights, pairs: Pairs) -> Engine:
         """An engine of the right size with these weights; the last one is kept."""
-        chains = weights["embedding"].shape[0]
-        slots, rows = pairs.sender.shape[2], pairs.vector.shape[1]
+        chains, device = weights["embedding"].shape[0], weights["embedding"].device
         # a little room, so that a molecule that moves keeps its engine
-        shape = Shape(chains, 1, pairs.species.shape[1], _roomy(slots, 4), _roomy(rows, 64))
-        device = weights["embedding"].device
-        key = (shape, device)
-        if key not in self._engines:
-            self._engines.clear()  # memory for one is enough
-            self._engines[key] = Engine(
-                self.model.network, self.layout, HEADS, shape, device=device, training=False, precision=self.precision
-            )
-        engine = self._engines[key]
-        engine.load_weights(self.layout.flatten(weights))
-        return engine
+        slots, rows = _roomy(pairs.sender.shape[2], 4), _roomy(pairs.vector.shape[1], 64)
+        shape = Shape(chains, 1, pairs.species.shape[1], slots, rows)
+        if self._engine is None or self._engine.shape != shape or self._engine.device != device:
+            self._engine = self._graph = self._loaded = None  # memory for one is enough
+            lean = 2 * rows * chains > edges_at_once(device)
+            self._engine = Engine(
+                self.model.network, self.layout, HEADS, shape, device=device, training=False, precision=self.precision, lean=lean
+            )  # fmt: skip
+        if self._loaded is not weights:
+            self._engine.load_weights(self.layout.flatten(weights))
+            self._loaded = weights
+        return self._engine
 
     def _evaluate(self, engine: Engine) -> None:
-        engine.evaluate()
+        """The second time the kernels are recorded, from then on replayed."""
+        if engine.device.type != "cuda":
+            engine.evaluate()
+        elif self._graph is None:
+            engine.evaluate()
+            torch.cuda.synchronize(engine.device)
+            self._graph = recorded(engine.evaluate)
+        else:
+            self._graph.replay()
 
-    def output(self, engine: Engine, graph: Graph, order: torch.Tensor) -> ModelOutput:
+    def _output(self, engine: Engine, graph: Graph, order: torch.Tensor) -> ModelOutput:
         """The engine's results in the order of the graph's atoms."""
         chains, nodes = engine.energies.shape
         place = torch.empty_like(order[0]).scatter_(0, order[0], torch.arange(nodes, device=order.device))
-        energies, forces, deviations = (
-            engine.energies[:, place],
-            engine.forces[:, place],
-            engine.deviations[:, :, place],
-        )
-        first = graph.structure.gather(1, order).gather(1, engine.graph.ends[..., 0].long())
-        # rows that only fill up may hold what an earlier graph left there
-        near = engine.unit[..., 3:] < self.model.config.r_max
-        pull = torch.where(near, engine.pull, 0.0)
-        outer = engine.graph.vector[..., :, None] * pull[..., None, :]  # [K, Q, 3, 3]
-        member = first[..., None] == torch.arange(graph.num_structures, device=order.device)
-        virial = torch.einsum("gqb,kqij->kbij", member.double(), outer.double())
-        virial = (virial + virial.transpose(2, 3)) / 2
-        volume = graph.volume[..., None, None].to(virial)
+        energies, deviations = engine.energies[:, place], engine.deviations[:, :, place]
+        structures = graph.num_structures
+        virial = pair_virial(engine, self.model.config.r_max)  # [K, Q, 3, 3]
+        if structures == 1:
+            virial = virial.sum(1, keepdim=True)
+        else:
+            first = graph.structure.gather(1, order).gather(1, engine.graph.ends[..., 0].long())
+            member = first[0, :, None] == torch.arange(structures, device=order.device)
+            virial = torch.einsum("qb,kqij->kbij", member.double(), virial)
         last = engine.arena[:, 0, engine.last : engine.last + nodes * self.model.config.channels[0]]
         return ModelOutput(
             energy=sum_over_structures(energies.double(), graph),
-            forces=forces.clone(),
-            stress=(virial / volume).to(forces),
+            forces=engine.forces[:, place],
+            stress=(virial / graph.volume[..., None, None].double()).to(engine.forces),
             log_sigma_energy=log_mean_exp(deviations[1], graph),
-            log_sigma_forces=deviations[0].clone(),
-            features=last.reshape(chains, nodes, -1)[:, place].clone(),
+            log_sigma_forces=deviations[0],
+            features=last.reshape(chains, nodes, -1)[:, place],
         )
+
+
+def recorded(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """Work that has run once already, as a CUDA graph."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph
+
+
+def pair_virial(engine: Engine, r_max: float) -> torch.Tensor:
+    """What each pair adds to ∂E/∂strain, [K, Q, 3, 3] float64, symmetric."""
+    # rows that only fill up may hold what an earlier graph left there
+    pull = torch.where(engine.unit[..., 3:] < r_max, engine.pull, 0.0).double()
+    outer = engine.graph.vector[..., :, None].double() * pull[..., None, :]
+    return (outer + outer.transpose(2, 3)) / 2
+
+
+def edges_at_once(device: torch.device | str) -> int:
+    """Edges times samples for which the buffers of the paper's network fill half of the memory."""
+    if torch.device(device).type != "cuda":
+        return 100_000
+    return int(torch.cuda.get_device_properties(device).total_memory / 2 / BYTES_PER_EDGE)
 
 
 def _roomy(count: int, unit: int) -> int:

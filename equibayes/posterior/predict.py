@@ -10,7 +10,7 @@ Every σ is a standard deviation in the unit of its quantity.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,10 +18,14 @@ import torch
 from equibayes.bayes.model import ModelOutput
 from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.structures import Structure
+from equibayes.network.triton.support import why_not
 from equibayes.posterior.calibration import Calibration, Intervals, gaussian_half_widths
 from equibayes.posterior.dropout import prediction_masks
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sigma import Sigma
+
+if TYPE_CHECKING:  # needs Triton
+    from equibayes.bayes.moving import Moment
 
 # The spread over samples is their population deviation (ddof 0): the Gaussian fitted to the mixture of the k samples has exactly this
 # variance.  This is the only place where it is chosen.
@@ -110,33 +114,58 @@ class ReadyPosterior:
         self.samples = posterior.subset(len(posterior) if k is None else k).samples.to(device, dtype)
         self.weights = posterior.model.layout.forward_weights(self.samples)
         self.calibration = None if posterior.calibration is None else Calibration.from_dict(posterior.calibration)
+        self.model, self.edges_at_once = _model_for(posterior, self.samples)
 
     def predict_each(
         self, pairs: Iterable[tuple[Structure, Graph]], ks: Sequence[int], *, members: bool = False
     ) -> Iterator[tuple[Prediction, ...]]:
         """For every structure with its graph the predictions of the first k samples, for each k of `ks`."""
-        edges_at_once = EDGES_AT_ONCE.get(self.samples.device.type, EDGES_AT_ONCE["cuda"])
-        for batch in _batches(pairs, max(1, edges_at_once // len(self.samples))):
+        for batch in _batches(pairs, max(1, self.edges_at_once // len(self.samples))):
             frames = [structure for structure, _ in batch]
             # geometry stays in float64, whatever the weights are: rounded positions would make the energy rough
             graph = concatenate([graph for _, graph in batch]).to(self.samples.device)
-            output = self._evaluate(frames, graph, edges_at_once)
+            output = self._evaluate(frames, graph)
             yield from zip(*(_split(self.posterior, self.calibration, frames, output.first(k), members) for k in ks))
 
-    def _evaluate(self, frames: Sequence[Structure], graph: Graph, edges_at_once: int) -> "_Arrays":
+    @property
+    def fused(self) -> bool:
+        """Whether the kernels of network/triton do the work."""
+        return self.model is not self.posterior.model
+
+    def prediction(self, structure: Structure, moment: "Moment", *, members: bool = False) -> Prediction:
+        """From what was computed elsewhere (see bayes/moving.py)."""
+        output = _Arrays.of_moment(moment, structure)
+        (prediction,) = _split(self.posterior, self.calibration, [structure], output, members)
+        return prediction
+
+    def _evaluate(self, frames: Sequence[Structure], graph: Graph) -> "_Arrays":
         rate, mask = self.posterior.dropout, None
         if rate:
             sizes = [len(structure) for structure in frames]
             mask = prediction_masks(rate, self.samples, sizes, self.posterior.network.channels[0])
         # a structure that is too large for all samples at once gets a few at a time
-        few = max(1, edges_at_once // max(1, graph.sender.numel()))
+        few = max(1, self.edges_at_once // max(1, graph.sender.numel()))
         parts = []
         for first in range(0, len(self.samples), few):
             own = slice(first, first + few)
-            weights = {name: values[own] for name, values in self.weights.items()}
+            whole = few >= len(self.samples)
+            weights = self.weights if whole else {name: values[own] for name, values in self.weights.items()}
             own_mask = None if mask is None else mask[own]
-            parts.append(_Arrays.of(self.posterior.model.forward(weights, graph, feature_mask=own_mask)))
+            parts.append(_Arrays.of(self.model.forward(weights, graph, feature_mask=own_mask)))
         return _Arrays.joined(parts)
+
+
+def _model_for(posterior: Posterior, samples: torch.Tensor) -> tuple[Any, int]:
+    """What evaluates the weights there (the fused kernels on a GPU that can run them), and how many edges it takes at once."""
+    device, model = samples.device, posterior.model
+    if why_not(posterior.network, device, samples.dtype) is None:
+        from equibayes.bayes.fused import FusedModel, edges_at_once
+        from equibayes.sampling.precompile import precompile
+
+        fused = FusedModel(model)
+        precompile(posterior.network, fused.precision, len(samples), training=False)
+        return fused, edges_at_once(device)
+    return model, EDGES_AT_ONCE.get(device.type, EDGES_AT_ONCE["cuda"])
 
 
 def _batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[list[tuple[Structure, Graph]]]:
@@ -169,6 +198,12 @@ class _Arrays:
     def of(cls, output: ModelOutput) -> "_Arrays":
         tensors = (output.energy, output.forces, output.stress, output.sigma_energy, output.sigma_forces)
         return cls(*(tensor.double().cpu().numpy() for tensor in tensors))
+
+    @classmethod
+    def of_moment(cls, moment: "Moment", structure: Structure) -> "_Arrays":
+        volume = structure.volume if structure.pbc.all() else np.nan
+        sigma = np.exp(moment.log_sigma_energy), np.exp(moment.log_sigma_forces)
+        return cls(moment.energy[:, None], moment.forces, moment.virial[:, None] / volume, sigma[0][:, None], sigma[1])
 
     @classmethod
     def joined(cls, parts: Sequence["_Arrays"]) -> "_Arrays":

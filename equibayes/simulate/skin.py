@@ -27,9 +27,14 @@ class SkinList:
 
     def graph(self, structure: Structure) -> Graph:
         """The graph of a structure, as `data.graph.graph_of` gives it."""
+        pairs = self.pairs(structure)
+        return graph_of_edges(structure, _within(pairs, structure, self.r_max), species_of=self.species_of)
+
+    def pairs(self, structure: Structure) -> NeighborList:
+        """All pairs within r_max and some beyond, with their vectors at the time of the last search (see `searches`)."""
         if self._pairs is None or self._made_for is None or not self._holds_for(structure, self._made_for):
             self._pairs, self._made_for = self._search(structure), structure
-        return graph_of_edges(structure, _within(self._pairs, structure, self.r_max), species_of=self.species_of)
+        return self._pairs
 
     def _holds_for(self, structure: Structure, old: Structure) -> bool:
         same = (

@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,14 +50,16 @@ class Heads:
 
 @dataclass(frozen=True)
 class Tuning:
-    """How work is cut; chosen by measurement on one H200."""
+    """How work is cut into programs, by measurement on one H200 (results/speed); it changes the time and nothing else.
+
+    Two warps a program make Triton use the older matrix instructions, which are faster here for tf32 than those of Hopper.
+    """
 
     slots_collecting: int = 1
-    slots_giving: int = 4
+    slots_giving: int = 2
     rows: int = 32
-    rows_many: int = 64
     warps: int = 4
-    stages: int = 3
+    stages: int = 2
     gradient_rows: int = 32
     gradient_warps: int = 4
     gradient_stages: int = 3
@@ -70,6 +72,23 @@ class Tuning:
     radial_block: int = 64
     radial_warps: int = 8
     radial_programs: int = 64
+
+    @classmethod
+    def best(cls, precision: str, rows: int) -> "Tuning":
+        """For `rows` atoms in all chains together."""
+        few, many = rows < 1024, rows >= 4096
+        if precision != "tf32":
+            return cls(rows=64 if many else 32)
+        own = cls(
+            gradient_rows=16, gradient_warps=2, gradient_stages=4, radial_rows=32, radial_last_warps=2,
+            stages=4 if few else 2, warps=2 if many else 4, rows=64 if many else 32, radial_back_warps=2 if many else 4,
+        )  # fmt: skip
+        return own
+
+    @classmethod
+    def sequential(cls, precision: str, rows: int) -> "Tuning":
+        """The same with sums over neighbours that run strictly one after the other."""
+        return replace(cls.best(precision, rows), slots_collecting=1, slots_giving=1)
 
 
 class Engine:
@@ -86,10 +105,14 @@ class Engine:
         training: bool,
         precision: str = "float32",
         tuning: Tuning | None = None,
+        lean: bool = False,
     ) -> None:
+        """lean: keep the radial weights of one layer at a time and compute them twice; for systems of many thousand atoms."""
+        self.lean = lean
         self.network, self.shape, self.heads = network, shape, heads
         self.device, self.training = torch.device(device), training
-        self.precision, self.tuning = PRECISIONS[precision], tuning or Tuning()
+        self.precision = PRECISIONS[precision]
+        self.tuning = tuning or Tuning.best(precision, shape.nodes * shape.chains)
         self.places = WeightPlaces(layout)
         self.places_flat = self.places.flat.to(self.device)
         self.generated = load_kernels(generate.kernels(network.config, network.layers))
@@ -121,7 +144,8 @@ class Engine:
             degree=self._zeros(groups, nodes, dtype=torch.int32),
             sender=self._zeros(groups, nodes, shape.slots, dtype=torch.int32),
             pair=self._zeros(groups, nodes, shape.slots, dtype=torch.int32),
-            vector=self._zeros(groups, pairs, 3),
+            # predictions keep positions in float64, so that the energy is smooth; training data are float32 already
+            vector=self._zeros(groups, pairs, 3, dtype=torch.float32 if self.training else torch.float64),
             ends=self._zeros(groups, pairs, 2, dtype=torch.int32),
             order=self._zeros(groups, nodes, dtype=torch.int64),
         )
@@ -133,8 +157,8 @@ class Engine:
         self.columns = [generate._columns(layer) for layer in layers]
         self.width = config.radial_mlp_width
         self.hidden = self._zeros(chains, len(layers), 2, pairs, self.width)
-        self.radial_start = [2 * pairs * sum(self.columns[:i]) for i in range(len(layers))]
-        self.radial = self._zeros(chains, 2 * pairs * sum(self.columns))
+        self.radial_start = [0 if self.lean else 2 * pairs * sum(self.columns[:i]) for i in range(len(layers))]
+        self.radial = self._zeros(chains, 2 * pairs * (max(self.columns) if self.lean else sum(self.columns)))
         self.jobs_giving = [
             len(generate.giving_groups(layer)) * generate.blocks(layer, self._channels(layer)) for layer in layers
         ]
@@ -248,6 +272,8 @@ class Engine:
         )  # fmt: skip
         for number in range(len(self.arenas)):
             self._linear(self.before[number], 0)
+            if self.lean:
+                self._radial_weights(self.radial_jobs[number : number + 1])
             self._collect(number, dual=False)
             self._linear(self.after[number], 0, typed=True)
             self._gate(number, 0)
@@ -261,6 +287,8 @@ class Engine:
         for number in reversed(range(len(self.arenas))):
             self._gate(number, 1)
             self._linear(self.after_back[number], 1, transposed=True)
+            if self.lean and number + 1 < len(self.arenas):
+                self._radial_weights(self.radial_jobs[number : number + 1])
             self._give(number, dual=False)
             if number:
                 self._linear(self.before_back[number], 1, transposed=True, typed=True)
@@ -319,9 +347,14 @@ class Engine:
             self.unit, self.weights, self.hidden, self.radial_offsets, shape.pairs, self.places.of["bessel"],
             self.places.size, self._graph_pairs, LAYERS=len(self.arenas), **self._radial_constants, BLOCK=32,
         )  # fmt: skip
-        tuning = self.tuning
-        kernels.wide_linear[(_div(2 * shape.pairs, tuning.radial_rows), len(self.radial_jobs), shape.chains)](
-            self.hidden, self.weights, self.radial, self.radial_jobs, 2 * shape.pairs, self.hidden.stride(0),
+        if not self.lean:
+            self._radial_weights(self.radial_jobs)
+
+    def _radial_weights(self, jobs: torch.Tensor) -> None:
+        """R and R' of some layers from the last hidden layer of their radial networks."""
+        shape, tuning = self.shape, self.tuning
+        kernels.wide_linear[(_div(2 * shape.pairs, tuning.radial_rows), len(jobs), shape.chains)](
+            self.hidden, self.weights, self.radial, jobs, 2 * shape.pairs, self.hidden.stride(0),
             self.places.size, self.radial.stride(0), ROWS=tuning.radial_rows, INNER=self.width,
             WIDE=_power(self.width), COLUMNS=self.tile, PREC=self.precision, STAGES=tuning.radial_stages, num_warps=tuning.radial_last_warps,
         )  # fmt: skip
@@ -340,7 +373,7 @@ class Engine:
 
     def _linear(self, jobs: torch.Tensor, version: int, *, transposed: bool = False, typed: bool = False) -> None:
         shape, tuning = self.shape, self.tuning
-        rows = tuning.rows if shape.nodes * shape.chains < 4096 else tuning.rows_many
+        rows = tuning.rows
         arena = self.arena[:, version:]
         kernels.linear[(_div(shape.nodes, rows), len(jobs), shape.chains)](
             arena, self.weights, arena, self.graph.species, jobs, shape.nodes, self.arena.stride(0), self.places.size,
@@ -421,9 +454,11 @@ class Engine:
         )  # fmt: skip
         channels = config.embedding_channels
         start = self.arenas[0].x[next(iter(self.arenas[0].x))] + 3 * self.version
-        kernels.embedding_gradient[(len(config.type_names), shape.chains)](
-            self.arena, self.gradient, self.graph.species, shape.nodes, start, self.places.of["embedding"],
-            self.arena.stride(0), self.places.size, self._graph_nodes, CHANNELS=channels, WIDE=_power(channels), ROWS=32,
+        types = len(config.type_names)
+        kernels.embedding_gradient[(types, shape.chains)](
+            self.arena, self.gradient, self.graph.species, self.ranges, start, self.places.of["embedding"],
+            self.arena.stride(0), self.places.size, self._graph_nodes, TYPES=types, CHANNELS=channels, WIDE=_power(channels),
+            ROWS=64,
         )  # fmt: skip
 
     def _radial_gradients(self) -> None:

@@ -179,27 +179,25 @@ def embed(arena, weights, species, nodes, start, embedding, chain_arena, chain_w
     tl.store(arena + chain * chain_arena + start + i, value, mask=valid)
 
 
-@triton.jit(do_not_specialize=["nodes", "start", "embedding", "graph_nodes"])
+@triton.jit(do_not_specialize=["start", "embedding", "graph_nodes"])
 def embedding_gradient(
-    arena, out, species, nodes, start, embedding, chain_arena, chain_out, graph_nodes, CHANNELS: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr,
+    arena, out, species, ranges, start, embedding, chain_arena, chain_out, graph_nodes, TYPES: tl.constexpr,
+    CHANNELS: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """The sum of x̃ over the atoms of one type."""
     kind = tl.program_id(0)
     chain = tl.program_id(1).to(tl.int64)
     c = tl.arange(0, WIDE)
     used = (c < CHANNELS)[None, :]
-    total = tl.zeros([WIDE], tl.float32)
-    for first in range(0, nodes, ROWS):
+    total = tl.zeros([ROWS, WIDE], tl.float32)
+    low = tl.load(ranges + (chain * (graph_nodes > 0) * TYPES + kind) * 2)
+    high = tl.load(ranges + (chain * (graph_nodes > 0) * TYPES + kind) * 2 + 1)
+    for first in range(low, high, ROWS):
         n = (first + tl.arange(0, ROWS)).to(tl.int64)
-        own = tl.load(species + chain * graph_nodes + n, mask=n < nodes, other=-1) == kind
-        x = tl.load(
-            arena + chain * chain_arena + start + n[:, None] * CHANNELS + c[None, :],
-            mask=own[:, None] & used,
-            other=0.0,
-        )
-        total += tl.sum(x, 0)
-    tl.store(out + chain * chain_out + embedding + kind * CHANNELS + c, total, mask=c < CHANNELS)
+        own = tl.load(species + chain * graph_nodes + n, mask=n < high, other=-1) == kind
+        here = arena + chain * chain_arena + start + n[:, None] * CHANNELS + c[None, :]
+        total += tl.load(here, mask=own[:, None] & used, other=0.0)
+    tl.store(out + chain * chain_out + embedding + kind * CHANNELS + c, tl.sum(total, 0), mask=c < CHANNELS)
 
 
 @triton.jit(do_not_specialize=["parts", "size"])

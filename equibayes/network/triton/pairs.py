@@ -9,7 +9,7 @@
 | vector  | [G, Q, 3] | Å, from the first atom of a pair to the second; beyond every cutoff where a row only fills up       |
 | ends    | [G, Q, 2] | first and second atom                                                                               |
 
-All int32 and float32.
+All int32; vectors as the Graph has them.
 """
 
 from dataclasses import dataclass, fields
@@ -77,7 +77,7 @@ def pairs_of(graph: Graph, types: int) -> Pairs:
         degree=filled.sum(2).gather(1, order).int().contiguous(),
         sender=arranged(sender),
         pair=arranged(code),
-        vector=pair_vector.float(),
+        vector=pair_vector,
         ends=ends.int(),
         order=order,
     )
