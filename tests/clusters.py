@@ -53,6 +53,7 @@ class Nodes:
 
     def kill_worker(self, number: int = 0) -> None:
         workers = self.workers()
+        assert workers, "nobody is at work"
         os.kill(workers[number % len(workers)].pid, signal.SIGKILL)
 
 
