@@ -162,7 +162,9 @@ def _rms(values: np.ndarray) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a minute, too short to conclude anything")
-    parser.add_argument("--small", action="store_true", help="with the network `small`: seven minutes of processor time")
+    parser.add_argument(
+        "--small", action="store_true", help="with the network `small`: seven minutes of processor time"
+    )
     parser.add_argument("--work", type=Path, help="folder for posteriors and trajectory (default: build/on-the-fly)")
     parser.add_argument("--output", type=Path, help="folder for the report (default: results/on-the-fly)")
     options = parser.parse_args()
