@@ -45,7 +45,8 @@ def precompile(
         subprocess.Popen([*command, str(rank)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for rank in range(processes)
     ]
-    if all([process.wait() == 0 for process in running]):
+    codes = [process.wait() for process in running]
+    if not any(codes):
         done.touch()
 
 
@@ -81,8 +82,8 @@ class _Target:
         return 0
 
 
-def compile_share(work: dict[str, Any], processes: int, rank: int) -> None:
-    """Go through the launches of a run with a few atoms, and compile every `processes`-th kernel, the largest first."""
+def compile_share(work: dict[str, Any], processes: int, rank: int) -> int:
+    """Go through the launches of a run with a few atoms, and compile every `processes`-th kernel, the largest first; how many."""
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
@@ -99,8 +100,10 @@ def compile_share(work: dict[str, Any], processes: int, rank: int) -> None:
     JITFunction.__getitem__ = record
     _launch_all(work)
     ordered = sorted(launches.items(), key=lambda item: -len(item[1][0].src) * (1 + dict(item[0][1:]).get("DUAL", 0)))
-    for _, (kernel, grid, arguments, options) in ordered[rank::processes]:
+    share = ordered[rank::processes]
+    for _, (kernel, grid, arguments, options) in share:
         kernel.run(*arguments, grid=grid, warmup=True, **options)
+    return len(share)
 
 
 def _launch_all(work: dict[str, Any]) -> None:

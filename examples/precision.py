@@ -1,0 +1,105 @@
+"""Does the arithmetic of a GPU's matrix units change the posterior?  The same run in float32, tf32x3 and tf32.
+
+    python examples/precision.py                        results/precision/report.json; about five minutes on one H200
+
+For each precision: sample ethanol (preset `standard` with a shorter burn-in), then force error, likelihood and outlier detection on frames
+never seen; and, with the posterior of the first, the energy along NVE dynamics whose forces are computed in each precision.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from equibayes.bayes.moving import MovingModel
+from equibayes.data import bundled_ethanol
+from equibayes.data.graph import graph_of
+from equibayes.data.structures import Structure
+from equibayes.evaluation.evaluated import evaluate_each
+from equibayes.evaluation.tables import measure
+from equibayes.posterior.file import Posterior
+from equibayes.posterior.sample import sample
+from equibayes.sampling.settings import sample_config
+
+PRECISIONS = ("tf32", "tf32x3", "float32")
+MASSES = {1: 1.008, 6: 12.011, 8: 15.999}  # u
+FORCE_TO_ACCELERATION = 9.648533e-3  # Å/fs² of 1 eV/Å and 1 u
+STEP_FS, STEPS, SKIN = 0.25, 4000, 2.0
+
+
+def nve(posterior: Posterior, frame: Structure, precision: str, temperature: float = 300.0) -> dict[str, float]:
+    """Velocity Verlet; how far the total energy drifts (slope) and how much it scatters about that line, per atom."""
+    model, config = posterior.model, posterior.network
+    samples = posterior.samples[:8].cuda()
+    # the molecule does not lose a pair within the skin in so short a time
+    graph = graph_of(frame, r_max=config.r_max + SKIN, species_of=posterior.species_of).to("cuda")
+    system = MovingModel(model, model.layout.forward_weights(samples), graph, frame.positions, precision)
+    mass = np.array([MASSES[int(z)] for z in frame.numbers])[:, None]
+    rng = np.random.default_rng(0)
+    velocity = rng.normal(size=frame.positions.shape) * np.sqrt(8.314463e-7 * temperature / mass)  # Å/fs
+    velocity -= (mass * velocity).sum(0) / mass.sum()
+    position = frame.positions.copy()
+    moment = system(position)
+    energies = []
+    for _ in range(STEPS):
+        velocity += 0.5 * STEP_FS * FORCE_TO_ACCELERATION * moment.forces.mean(0) / mass
+        position = position + STEP_FS * velocity
+        moment = system(position)
+        velocity += 0.5 * STEP_FS * FORCE_TO_ACCELERATION * moment.forces.mean(0) / mass
+        kinetic = 0.5 * float((mass * velocity**2).sum()) / FORCE_TO_ACCELERATION
+        energies.append(moment.energy.mean() + kinetic)
+    times = np.arange(STEPS) * STEP_FS * 1e-3  # ps
+    slope, offset = np.polyfit(times, energies, 1)
+    rest = np.array(energies) - slope * times - offset
+    atoms = len(frame)
+    # the scatter from one step to the next is what rounding adds; the slow part belongs to the integrator
+    rounding = float(np.std(np.diff(rest, 2))) / np.sqrt(6)
+    return {
+        "drift_meV_per_atom_and_ps": float(slope) * 1e3 / atoms,
+        "scatter_meV_per_atom": float(rest.std()) * 1e3 / atoms,
+        "rounding_ueV": rounding * 1e6,
+        "picoseconds": STEPS * STEP_FS * 1e-3,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--burn-in", type=int, default=12_000, help="steps of the burn-in")
+    parser.add_argument("--output", type=Path, default=Path("results/precision"))
+    parser.add_argument("--commit", default="unknown", help="of the code, where there is no git")
+    given = parser.parse_args()
+    given.output.mkdir(parents=True, exist_ok=True)
+    report: dict[str, Any] = {
+        "command": "python examples/precision.py",
+        "commit": given.commit,
+        "hardware": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "runs": {},
+        "nve": {},
+    }
+    train, test = bundled_ethanol("train"), bundled_ethanol("test")
+    first: Posterior | None = None
+    for precision in PRECISIONS:
+        config = sample_config("standard", None, {"precision": precision, "burn_in": {"steps": given.burn_in}})
+        began = time.monotonic()
+        posterior = sample(train, config, device="cuda")
+        seconds = time.monotonic() - began
+        first = first or posterior
+        (result,) = evaluate_each(posterior, test, [len(posterior)], device="cuda")
+        report["runs"][precision] = {"sampling_seconds": seconds, "metrics": measure(result)}
+        report |= {"config": posterior.config, "seed": config.seed}
+        print(precision, round(seconds), "s", json.dumps(report["runs"][precision]["metrics"])[:300], flush=True)
+        (given.output / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    assert first is not None
+    for precision in PRECISIONS:
+        report["nve"][precision] = nve(first, test[0], precision)
+        print(precision, report["nve"][precision], flush=True)
+        (given.output / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""The fused kernels on a CPU, under Triton's interpreter: tiny networks, the same checks that `equibayes.selftest` makes on a GPU."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("the triton package is not installed (pip install equibayes[gpu])", allow_module_level=True)
+if torch.cuda.is_available():
+    pytest.skip("there is a GPU: run python -m equibayes.selftest instead", allow_module_level=True)
+os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are imported; product code asks for a GPU, not for this
+
+from equibayes import selftest
+from equibayes.bayes.fused import FusedModel
+from equibayes.bayes.model import StochasticModel
+from equibayes.bayes.moving import MovingModel
+from equibayes.bayes.potential import Potential
+from equibayes.bayes.prior import StandardNormal
+from equibayes.data.graph import graph_of
+from equibayes.network.config import NetworkConfig, preset
+from equibayes.network.triton.support import why_not
+from equibayes.sampling.chain import ChainRunner
+from equibayes.sampling.fused import FusedSteps
+from equibayes.sampling.settings import sample_config
+
+LEVEL1 = selftest.SMALL_NETWORKS["l=1"]
+MIXED = selftest.SMALL_NETWORKS["l=2, mixed"]
+TINY = NetworkConfig(
+    l_max=1,
+    parity=False,
+    num_features=16,
+    num_layers=2,
+    radial_mlp_width=16,
+    radial_mlp_depth=1,
+    num_bessels=4,
+    **selftest.SCALES,
+)
+
+
+def passed(checks) -> None:
+    found = list(checks)
+    assert found
+    assert not [check for check in found if not check.passed]
+
+
+def test_noise_is_that_of_the_reference():
+    passed(selftest.check_noise(1000, "cpu"))
+
+
+@pytest.mark.parametrize("kind", ["molecules", "cell"])
+def test_predictions(kind):
+    """Molecules of several sizes with an isolated atom, and a skew cell in which atoms meet their own images."""
+    passed(selftest.check_predictions(kind, LEVEL1, selftest.structures(small=True)[kind], 2, "float32", "cpu"))
+
+
+def test_gradient_of_the_likelihood():
+    frames = [selftest.cluster(3, 8), selftest.cluster(2, 9), selftest.cluster(1, 10)]
+    passed(selftest.check_gradient("mixed", MIXED, frames, 2, "float32", "cpu"))
+
+
+def test_energy_without_a_label_counts_by_its_forces():
+    frames = [replace(selftest.cluster(2, seed), energy=energy) for seed, energy in ((8, None), (9, 1.0))]
+    passed(selftest.check_gradient("no energy", TINY, frames, 1, "float32", "cpu"))
+
+
+def test_whole_steps():
+    passed(selftest.check_steps("tiny", TINY, [selftest.cluster(2, 8), selftest.cluster(2, 9)], 2, "cpu"))
+
+
+def test_odd_sizes_of_the_radial_network():
+    config = replace(TINY, radial_mlp_width=48, radial_mlp_depth=2, num_bessels=5)
+    passed(
+        selftest.check_gradient("radial", config, [selftest.cluster(2, 8), selftest.cluster(2, 9)], 1, "float32", "cpu")
+    )
+
+
+def test_forces_are_the_gradient_of_the_energy():
+    passed(selftest.check_derivative("tiny", TINY, selftest.cluster(3, 3), "cpu"))
+
+
+@pytest.mark.slow
+def test_all_of_l_3():
+    config = NetworkConfig(
+        l_max=3, num_features=16, num_layers=3, radial_mlp_width=16, radial_mlp_depth=1, **selftest.SCALES
+    )
+    passed(
+        selftest.check_gradient("l=3", config, [selftest.cluster(2, 8), selftest.cluster(2, 9)], 1, "float32", "cpu")
+    )
+
+
+def test_atoms_that_move_with_a_list_that_stays():
+    """Pairs beyond the cutoff are in the list; what was computed before leaves no trace."""
+    model = StochasticModel(TINY)
+    flat = selftest.weights(model, 2, 0)
+    frame = selftest.crystal(3, 4.0, 4)
+    graph = graph_of(frame, r_max=TINY.r_max + 0.7, species_of=selftest.SPECIES)
+    moving = MovingModel(model, model.layout.forward_weights(flat.float()), graph, frame.positions, "float32")
+    for turn in range(2):
+        moved = replace(frame, positions=frame.positions + 0.1 * turn * np.cos(3 * frame.positions))
+        found = moving(moved.positions)
+        expected = model(flat, graph_of(moved, r_max=TINY.r_max, species_of=selftest.SPECIES))
+        stress = torch.from_numpy(found.virial) / frame.volume
+        assert selftest.relative(torch.from_numpy(found.energy), expected.energy[:, 0]) < 1e-5
+        assert selftest.relative(torch.from_numpy(found.forces), expected.forces) < 1e-5
+        assert selftest.relative(stress, expected.stress[:, 0]) < 1e-5
+        assert selftest.relative(torch.from_numpy(found.log_sigma_energy), expected.log_sigma_energy[:, 0]) < 1e-5
+        assert selftest.relative(torch.from_numpy(found.log_sigma_forces), expected.log_sigma_forces) < 1e-5
+
+
+def test_less_memory_gives_the_same_bits(monkeypatch):
+    import equibayes.bayes.fused as module
+
+    model = StochasticModel(TINY)
+    weights = model.layout.forward_weights(selftest.weights(model, 1, 0).float())
+    graph = graph_of(selftest.cluster(3, 1), r_max=TINY.r_max, species_of=selftest.SPECIES)
+    ordinary, lean = FusedModel(model), FusedModel(model)
+    expected = ordinary.forward(weights, graph)
+    monkeypatch.setattr(module, "edges_at_once", lambda device: 1)
+    found = lean.forward(weights, graph)
+    assert lean._engine.lean
+    assert not ordinary._engine.lean
+    assert lean._engine.radial.numel() < ordinary._engine.radial.numel()
+    assert torch.equal(found.forces, expected.forces)
+    assert torch.equal(found.energy, expected.energy)
+
+
+def run(folder, fused: bool, steps: int, monkeypatch, resume: bool = False):
+    """A short run of two chains with minibatches, an adapting mass and two phases."""
+    frames = [selftest.cluster(2, seed) for seed in (8, 9, 10)]
+    config = sample_config(
+        "quick",
+        None,
+        {
+            "chains": 2,
+            "samples": 2,
+            "burn_in": {"steps": steps, "batch_size": 2, "initial": 1e-3, "final": 1e-4},
+            "cycles": {"length": 2, "batch_size": 1},
+            "guard": {"interval": 2},
+            "output": {"checkpoint_seconds": 0.0},
+        },
+    )
+    model = StochasticModel(TINY)
+    potential = Potential(model, selftest.data(frames, TINY, torch.float32, "cpu"), StandardNormal())
+
+    def steps_of(self, state):
+        make = FusedSteps(potential, state.sampler, self.key, config.sampler, longest=2, precision="float32")
+        return make if fused else None
+
+    monkeypatch.setattr(ChainRunner, "_fused_steps", steps_of)
+    return ChainRunner(potential, config, folder=folder).run(resume=resume)
+
+
+def test_a_run_is_that_of_the_reference_and_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    expected = run(None, False, 4, monkeypatch)
+    (tmp_path / "run").mkdir()
+    found = run(tmp_path / "run", True, 4, monkeypatch)
+    assert found.step == expected.step
+    assert len(found.samples) == len(expected.samples) > 0
+    for ours, theirs in zip(found.samples, expected.samples):
+        assert selftest.relative(ours, theirs) < 1e-4
+    assert found.history[-1]["force_mae"] == pytest.approx(expected.history[-1]["force_mae"], rel=1e-3)
+    assert int(found.sampler.mass.updates) == int(expected.sampler.mass.updates)
+    # without the newest checkpoints a resumed run repeats the same steps
+    checkpoints = sorted((tmp_path / "run").glob("checkpoint*"))
+    assert len(checkpoints) > 1
+    checkpoints[-1].unlink()
+    again = run(tmp_path / "run", True, 4, monkeypatch, resume=True)
+    assert torch.equal(again.samples[-1], found.samples[-1])
+    assert torch.equal(again.sampler.momentum, found.sampler.momentum)
+
+
+def test_reasons_to_use_the_reference():
+    paper = preset("paper")
+    assert why_not(paper, "cpu", torch.float32) == "there is no GPU"
+    assert why_not(paper, "cuda", torch.float32) is None
+    assert "float32" in why_not(paper, "cuda", torch.float64)
+    assert "multiples of 16" in why_not(preset("tiny"), "cuda", torch.float32)
+    assert "radial" in why_not(replace(paper, radial_mlp_width=256), "cuda", torch.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [80, 90])
+def test_kernels_compile_for_gpus_that_are_not_here(capability, tmp_path):
+    """Ampere as well as Hopper: Triton compiles without a device."""
+    script = (
+        "import json, sys; from dataclasses import asdict; from equibayes.network.config import NetworkConfig;"
+        "from equibayes.sampling.precompile import compile_share; from equibayes import selftest;"
+        "network = asdict(selftest.SMALL_NETWORKS['l=1']);"
+        "work = dict(network=network, precision='tf32', chains=1, training=True, target=['cuda', int(sys.argv[1]), 32]);"
+        "print(compile_share(work, 1, 0))"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(capability)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 20
