@@ -154,7 +154,8 @@ def moving(frame: Structure, config: NetworkConfig, k: int, precision: str, skin
     start = time.perf_counter()
     graph = graph_of(frame, r_max=config.r_max + skin, species_of=species_of(config)).to("cuda")
     listed = time.perf_counter() - start
-    system = MovingModel(model, weights, graph, frame.positions, precision)
+    system = MovingModel(model, weights, graph, precision)
+    system.load(graph, frame.positions)
     system(frame.positions)
     system(frame.positions)
     times = []

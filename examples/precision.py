@@ -37,7 +37,8 @@ def nve(posterior: Posterior, frame: Structure, precision: str, temperature: flo
     samples = posterior.samples[:8].cuda()
     # the molecule does not lose a pair within the skin in so short a time
     graph = graph_of(frame, r_max=config.r_max + SKIN, species_of=posterior.species_of).to("cuda")
-    system = MovingModel(model, model.layout.forward_weights(samples), graph, frame.positions, precision)
+    system = MovingModel(model, model.layout.forward_weights(samples), graph, precision)
+    system.load(graph, frame.positions)
     mass = np.array([MASSES[int(z)] for z in frame.numbers])[:, None]
     rng = np.random.default_rng(0)
     velocity = rng.normal(size=frame.positions.shape) * np.sqrt(8.314463e-7 * temperature / mass)  # Å/fs

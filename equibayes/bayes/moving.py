@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from equibayes.bayes.fused import HEADS, _roomy, edges_at_once, pair_virial, recorded
+from equibayes.bayes.fused import HEADS, _roomy, edges_at_once, recorded
 from equibayes.bayes.model import StochasticModel
 from equibayes.data.graph import Graph
-from equibayes.network.triton.engine import Engine, Shape, Tuning
+from equibayes.network.triton import density
+from equibayes.network.triton.engine import Engine, Shape
 from equibayes.network.triton.pairs import pairs_of
 from equibayes.network.weights import Weights
 
@@ -30,35 +31,48 @@ class Moment:
 class MovingModel:
     """Calls with new positions [n, 3] cost one upload, one replay and one download.
 
-    Neighbours are summed one after the other, so pairs of the list that are beyond the cutoff add exact zeros: results do not depend on
-    when the list was made (the virial to rounding).
+    A new list of pairs is loaded into the same buffers as long as it fits, and the recorded kernels stay.  Results depend on the list in
+    their last bits, since pairs beyond the cutoff take part in the order of sums.
     """
 
-    def __init__(
-        self, model: StochasticModel, weights: Weights, graph: Graph, positions: np.ndarray, precision: str = "tf32x3"
-    ) -> None:
-        """graph: one structure at `positions` with all pairs within the cutoff and a skin, in float64 on the device."""
-        pairs = pairs_of(graph, len(model.config.type_names))
+    def __init__(self, model: StochasticModel, weights: Weights, graph: Graph, precision: str = "tf32x3") -> None:
+        """graph: the first list; see `load`."""
         self.model, self.device = model, graph.vector.device
-        chains, nodes = weights["embedding"].shape[0], pairs.species.shape[1]
-        rows = _roomy(pairs.vector.shape[1], 64)
-        shape = Shape(chains, 1, nodes, pairs.sender.shape[2], rows)
-        lean = 2 * rows * chains > edges_at_once(self.device)
+        chains, nodes, slots = weights["embedding"].shape[0], *graph.sender.shape[1:]
+        self.weights, self.precision = weights, precision
+        self._make(Shape(chains, 1, nodes, _roomy(slots + 2, 4), _roomy(int(1.1 * _count_pairs(graph)) + 1, 64)))
+
+    def _make(self, shape: Shape) -> None:
+        lean = 2 * shape.pairs * shape.chains > edges_at_once(self.device)
+        model = self.model
         self.engine = Engine(
-            model.network, model.layout, HEADS, shape, device=self.device, training=False, precision=precision,
-            tuning=Tuning.sequential(precision, nodes * chains), lean=lean,
-        )  # fmt: skip
-        self.engine.load_weights(model.layout.flatten(weights))
-        self.engine.load_graph(pairs)
-        self.order = pairs.order[0]
-        self.place = torch.empty_like(self.order).scatter_(0, self.order, torch.arange(nodes, device=self.device))
-        self.first, self.second = (self.engine.graph.ends[0, :, i].long() for i in range(2))
-        start = torch.from_numpy(positions).to(self.device)[self.order]
-        self.shift = self.engine.graph.vector[0] - (start[self.second] - start[self.first])
-        self.positions = torch.zeros(nodes, 3, dtype=torch.float64, device=self.device)
-        self.sizes = [chains, chains * nodes * 3, chains * 9, chains, chains * nodes]
-        self.results = torch.zeros(sum(self.sizes), dtype=torch.float64, device=self.device)
+            model.network,
+            model.layout,
+            HEADS,
+            shape,
+            device=self.device,
+            training=False,
+            precision=self.precision,
+            lean=lean,
+        )
+        self.engine.load_weights(model.layout.flatten(self.weights))
+        self.shift = torch.zeros(shape.pairs, 3, dtype=torch.float64, device=self.device)
+        self.positions = torch.zeros(shape.nodes, 3, dtype=torch.float64, device=self.device)
+        self.results = torch.zeros(shape.chains, 11 + 4 * shape.nodes, dtype=torch.float64, device=self.device)
         self.graph: torch.cuda.CUDAGraph | None = None
+
+    def load(self, graph: Graph, positions: np.ndarray) -> None:
+        """A new list: one structure at `positions` with all pairs within the cutoff and a skin, in float64 on the device."""
+        pairs = pairs_of(graph, len(self.model.config.type_names))
+        shape = self.engine.shape
+        slots, rows = pairs.sender.shape[2], pairs.vector.shape[1]
+        if slots > shape.slots or rows > shape.pairs:
+            self._make(Shape(shape.chains, 1, shape.nodes, _roomy(slots + 2, 4), _roomy(int(1.1 * rows) + 1, 64)))
+        self.engine.load_graph(pairs)
+        start = torch.from_numpy(np.ascontiguousarray(positions)).to(self.device)[pairs.order[0]]
+        first, second = (self.engine.graph.ends[0, :, i].long() for i in range(2))
+        # the lattice translations, which stay while the atoms move
+        self.shift.copy_(self.engine.graph.vector[0] - (start[second] - start[first]))
 
     def __call__(self, positions: np.ndarray) -> Moment:
         self.positions.copy_(torch.from_numpy(np.ascontiguousarray(positions)))
@@ -70,21 +84,28 @@ class MovingModel:
                 torch.cuda.synchronize(self.device)
                 self.graph = recorded(self._evaluate)
         shape = self.engine.shape
-        parts = np.split(self.results.cpu().numpy(), np.cumsum(self.sizes)[:-1])
-        shapes = [(-1,), (shape.chains, shape.nodes, 3), (shape.chains, 3, 3), (-1,), (shape.chains, shape.nodes)]
-        return Moment(*(part.reshape(shape) for part, shape in zip(parts, shapes)))
+        found = self.results.cpu().numpy()
+        return Moment(
+            energy=found[:, 0],
+            log_sigma_energy=found[:, 1],
+            virial=found[:, 2:11].reshape(-1, 3, 3),
+            log_sigma_forces=found[:, 11 : 11 + shape.nodes],
+            forces=found[:, 11 + shape.nodes :].reshape(-1, shape.nodes, 3),
+        )
 
     def _evaluate(self) -> None:
-        engine, place = self.engine, self.place
-        moved = self.positions[self.order]
-        engine.graph.vector[0].copy_(moved[self.second] - moved[self.first] + self.shift)
+        engine, shape = self.engine, self.engine.shape
+        graph = engine.graph
+        density.pair_vectors[(-(-shape.pairs // 128),)](
+            self.positions, graph.order, graph.ends, self.shift, graph.vector, shape.pairs, BLOCK=128
+        )
         engine.evaluate()
-        per_atom = engine.deviations[1].double()
-        results = [
-            engine.energies.double().sum(1),
-            engine.forces[:, place],
-            pair_virial(engine, self.model.config.r_max).sum(1),
-            torch.logsumexp(per_atom, 1) - float(np.log(per_atom.shape[1])),
-            engine.deviations[0][:, place],
-        ]
-        torch.cat([result.double().reshape(-1) for result in results], out=self.results)
+        density.pack[(shape.chains,)](
+            engine.energies, engine.forces, engine.deviations, engine.pull, graph.vector, engine.unit, graph.order, self.results,
+            shape.nodes, shape.pairs, shape.chains, R_MAX=self.model.config.r_max, BLOCK=128,
+        )  # fmt: skip
+
+
+def _count_pairs(graph: Graph) -> int:
+    filled = graph.reverse.flatten() != torch.arange(graph.reverse.numel(), device=graph.reverse.device)
+    return max(1, int(filled.sum()) // 2)

@@ -73,6 +73,16 @@ class Calculator(AseCalculator):
         self.implemented_properties = [*_MEANS, *_SIGMAS, *_STRESS_SIGMAS, *(_MEMBERS if members else ())]
         self._evaluator = self._prepare()
 
+    @property
+    def fused(self) -> bool:
+        """Whether the kernels of network/triton evaluate, on a GPU."""
+        return self._evaluator.ready.fused
+
+    def forget(self) -> None:
+        """Forget results and neighbours."""
+        self._evaluator.forget()
+        self.reset()
+
     def calculate(
         self,
         atoms: Atoms | None = None,

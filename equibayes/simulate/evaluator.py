@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from equibayes.data.graph import graph_of_edges
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
@@ -29,7 +28,6 @@ class Evaluator:
         self.ready = ReadyPosterior(posterior, device, None if dtype is None else getattr(torch, dtype))
         self.lists: list[SkinList] = []
         self._moving: MovingModel | None = None
-        self._searches = 0
 
     def __call__(self, structures: Sequence[Structure], *, members: bool = False) -> list[Prediction]:
         """One prediction for each structure."""
@@ -45,15 +43,20 @@ class Evaluator:
         """On a GPU: as long as the list of neighbours holds, a step is one replay of recorded kernels."""
         if not self.lists:
             self.lists.append(SkinList(self.posterior.network.r_max, self.posterior.species_of, self.skin))
-        known = self.lists[0]
-        pairs = known.pairs(structure)
-        if self._moving is None or self._searches != known.searches:
-            from equibayes.bayes.moving import MovingModel
+        known, device = self.lists[0], self.ready.samples.device
+        if known.renew(structure):
+            graph = known.wide_graph(device)
+            if self._moving is None or self._moving.engine.shape.nodes != len(structure):
+                from equibayes.bayes.moving import MovingModel
 
-            self._moving, self._searches = None, known.searches
-            graph = graph_of_edges(structure, pairs, species_of=self.posterior.species_of).to(self.ready.samples.device)
-            self._moving = MovingModel(self.posterior.model, self.ready.weights, graph, structure.positions)
+                self._moving = MovingModel(self.posterior.model, self.ready.weights, graph)
+            self._moving.load(graph, structure.positions)
+        assert self._moving is not None
         return self.ready.prediction(structure, self._moving(structure.positions), members=members)
+
+    def forget(self) -> None:
+        """Begin anew with the neighbours, as a program does that is started from a file."""
+        self.lists = []
 
     def twin(self) -> "Evaluator":
         """The same weights, neighbour lists of its own."""

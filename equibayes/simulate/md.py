@@ -230,10 +230,13 @@ class _Run:
             if ended is None and (self.step % self.watch.save_every == 0 or self.asked != asked):
                 self._save()
                 saved = self.step
+                if self.calculator.fused:
+                    # last bits depend on where neighbours were searched: now, as a run would that is resumed here
+                    self.calculator.forget()
                 if time.monotonic() - plotted > PLOT_SECONDS:
                     self._plot()
                     plotted = time.monotonic()
-            if pending:
+            if pending and not (self.calculator.fused and saved != self.step):
                 self._save()
                 raise Interrupted(pending[0], self.step)
         if saved != self.step and np.isfinite(self.atoms.positions).all():

@@ -7,9 +7,11 @@ from a file goes on bit for bit.
 """
 
 import numpy as np
+import torch
 
 from equibayes.data.graph import Graph, check_species, graph_of_edges
 from equibayes.data.neighbors import NeighborList, neighbor_list
+from equibayes.data.neighbors_torch import graph_of_torch_edges, neighbor_list_torch
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 
@@ -27,31 +29,48 @@ class SkinList:
 
     def graph(self, structure: Structure) -> Graph:
         """The graph of a structure, as `data.graph.graph_of` gives it."""
-        pairs = self.pairs(structure)
-        return graph_of_edges(structure, _within(pairs, structure, self.r_max), species_of=self.species_of)
-
-    def pairs(self, structure: Structure) -> NeighborList:
-        """All pairs within r_max and some beyond, with their vectors at the time of the last search (see `searches`)."""
-        if self._pairs is None or self._made_for is None or not self._holds_for(structure, self._made_for):
+        if self._pairs is None or not self._holds_for(structure, self._made_for):
             self._pairs, self._made_for = self._search(structure), structure
-        return self._pairs
+        return graph_of_edges(structure, _within(self._pairs, structure, self.r_max), species_of=self.species_of)
 
-    def _holds_for(self, structure: Structure, old: Structure) -> bool:
+    def renew(self, structure: Structure) -> bool:
+        """For those who keep all pairs of the last search: whether there must be another, for this structure."""
+        if self._holds_for(structure, self._made_for):
+            return False
+        self._check(structure)
+        self.searches += 1
+        self._made_for = structure
+        return True
+
+    def wide_graph(self, device: torch.device | str) -> Graph:
+        """All pairs within r_max + skin of the structure that `renew` was asked about, found on that device."""
+        structure = self._made_for
+        assert structure is not None
+        positions = torch.from_numpy(np.ascontiguousarray(structure.positions)).to(device)
+        edges = neighbor_list_torch(positions, structure.cell, structure.pbc, self.r_max + self.skin)
+        species = torch.tensor([self.species_of[int(z)] for z in structure.numbers], device=device)
+        return graph_of_torch_edges(edges, species, structure.cell, structure.pbc)
+
+    def _holds_for(self, structure: Structure, old: Structure | None) -> bool:
         same = (
-            np.array_equal(structure.numbers, old.numbers)
+            old is not None
+            and np.array_equal(structure.numbers, old.numbers)
             and np.array_equal(structure.cell, old.cell)
             and np.array_equal(structure.pbc, old.pbc)
         )
         # written so that a position that is not a number does not count as near
-        return same and bool((_lengths(structure.positions - old.positions) <= self.skin / 2).all())
+        return same and old is not None and bool((_lengths(structure.positions - old.positions) <= self.skin / 2).all())
 
-    def _search(self, structure: Structure) -> NeighborList:
+    def _check(self, structure: Structure) -> None:
         check_species(structure, self.species_of)
         if not (np.isfinite(structure.positions).all() and np.isfinite(structure.cell).all()):
             raise InputError(
                 f"{structure.source or 'structure'}: positions or cell are not finite numbers; the simulation has "
                 "exploded: use a shorter time step or a start that is nearer to the training data"
             )
+
+    def _search(self, structure: Structure) -> NeighborList:
+        self._check(structure)
         self.searches += 1
         return _ordered(neighbor_list(structure.positions, structure.cell, structure.pbc, self.r_max + self.skin))
 

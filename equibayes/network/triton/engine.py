@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,18 +77,18 @@ class Tuning:
     def best(cls, precision: str, rows: int) -> "Tuning":
         """For `rows` atoms in all chains together."""
         few, many = rows < 1024, rows >= 4096
+        # a few atoms cannot fill a GPU: then the slots of an atom are worked on side by side
+        common: dict[str, Any] = {
+            "slots_collecting": 4 if rows < 256 else 1,
+            "slots_giving": 4 if rows < 256 else 1 if many else 2,
+            "rows": 64 if many else 32,
+        }
         if precision != "tf32":
-            return cls(rows=64 if many else 32)
-        own = cls(
-            gradient_rows=16, gradient_warps=2, gradient_stages=4, radial_rows=32, radial_last_warps=2,
-            stages=4 if few else 2, warps=2 if many else 4, rows=64 if many else 32, radial_back_warps=2 if many else 4,
+            return cls(**common)
+        return cls(
+            **common, gradient_rows=16, gradient_warps=2, gradient_stages=4, radial_rows=32, radial_last_warps=2,
+            stages=4 if few else 2, warps=2 if many else 4, radial_back_warps=2 if many else 4,
         )  # fmt: skip
-        return own
-
-    @classmethod
-    def sequential(cls, precision: str, rows: int) -> "Tuning":
-        """The same with sums over neighbours that run strictly one after the other."""
-        return replace(cls.best(precision, rows), slots_collecting=1, slots_giving=1)
 
 
 class Engine:

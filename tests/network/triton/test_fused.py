@@ -100,7 +100,8 @@ def test_atoms_that_move_with_a_list_that_stays():
     flat = selftest.weights(model, 2, 0)
     frame = selftest.crystal(3, 4.0, 4)
     graph = graph_of(frame, r_max=TINY.r_max + 0.7, species_of=selftest.SPECIES)
-    moving = MovingModel(model, model.layout.forward_weights(flat.float()), graph, frame.positions, "float32")
+    moving = MovingModel(model, model.layout.forward_weights(flat.float()), graph, "float32")
+    moving.load(graph, frame.positions)
     for turn in range(2):
         moved = replace(frame, positions=frame.positions + 0.1 * turn * np.cos(3 * frame.positions))
         found = moving(moved.positions)
