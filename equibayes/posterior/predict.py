@@ -114,7 +114,7 @@ class ReadyPosterior:
         self.samples = posterior.subset(len(posterior) if k is None else k).samples.to(device, dtype)
         self.weights = posterior.model.layout.forward_weights(self.samples)
         self.calibration = None if posterior.calibration is None else Calibration.from_dict(posterior.calibration)
-        self.model, self.edges_at_once = _model_for(posterior, self.samples)
+        self.model = _model_for(posterior, self.samples)
 
     def predict_each(
         self, pairs: Iterable[tuple[Structure, Graph]], ks: Sequence[int], *, members: bool = False
@@ -126,6 +126,16 @@ class ReadyPosterior:
             graph = concatenate([graph for _, graph in batch]).to(self.samples.device)
             output = self._evaluate(frames, graph)
             yield from zip(*(_split(self.posterior, self.calibration, frames, output.first(k), members) for k in ks))
+
+    @property
+    def edges_at_once(self) -> int:
+        """Edges times samples that are evaluated together."""
+        device = self.samples.device
+        if self.fused:
+            from equibayes.bayes.fused import edges_at_once
+
+            return edges_at_once(device)
+        return EDGES_AT_ONCE.get(device.type, EDGES_AT_ONCE["cuda"])
 
     @property
     def fused(self) -> bool:
@@ -155,17 +165,17 @@ class ReadyPosterior:
         return _Arrays.joined(parts)
 
 
-def _model_for(posterior: Posterior, samples: torch.Tensor) -> tuple[Any, int]:
-    """What evaluates the weights there (the fused kernels on a GPU that can run them), and how many edges it takes at once."""
+def _model_for(posterior: Posterior, samples: torch.Tensor) -> Any:
+    """What evaluates the weights there: the fused kernels on a GPU that can run them, otherwise the model itself."""
     device, model = samples.device, posterior.model
     if why_not(posterior.network, device, samples.dtype) is None:
-        from equibayes.bayes.fused import FusedModel, edges_at_once
+        from equibayes.bayes.fused import FusedModel
         from equibayes.sampling.precompile import precompile
 
         fused = FusedModel(model)
         precompile(posterior.network, fused.precision, len(samples), training=False)
-        return fused, edges_at_once(device)
-    return model, EDGES_AT_ONCE.get(device.type, EDGES_AT_ONCE["cuda"])
+        return fused
+    return model
 
 
 def _batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[list[tuple[Structure, Graph]]]:
