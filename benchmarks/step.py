@@ -1,7 +1,7 @@
 """Speed of the fused kernels on a GPU, beside the official NequIP package in eager mode in the same call.
 
-    python benchmarks/step.py --prepare frames.npz --rmd17 FOLDER   frames of six molecules from the rMD17 archive, for a machine without it
-    python benchmarks/step.py --data frames.npz                     all measurements; about three minutes; writes results/speed/step-gpu.json
+    python benchmarks/step.py --prepare frames.npz --rmd17 FOLDER   frames of six molecules from the rMD17 archive
+    python benchmarks/step.py --data frames.npz                     all measurements, about three minutes; results/speed/step-gpu.json
     python benchmarks/step.py --figure                              the figure from the stored numbers
 
 A step is a whole step of the sampler: minibatch, energy and forces, likelihood with both heads, gradient, prior, update.

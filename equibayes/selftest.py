@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from equibayes.sampling.noise import NoiseKey, standard_normal
 from equibayes.sampling.schedule import StepPlan
 
 SPECIES = {1: 0, 6: 1, 8: 2}
-SCALES = {
+SCALES: dict[str, Any] = {
     "type_names": ["H", "C", "O"],
     "avg_num_neighbors": {"H": 3.0, "C": 4.0, "O": 5.0},
     "per_type_energy_scales": {"H": 1.0, "C": 1.5, "O": 2.0},

@@ -2,8 +2,8 @@
 
     python examples/precision.py                        results/precision/report.json; about five minutes on one H200
 
-For each precision: sample ethanol (preset `standard` with a shorter burn-in), then force error, likelihood and outlier detection on frames
-never seen; and, with the posterior of the first, the energy along NVE dynamics whose forces are computed in each precision.
+For each precision: sample ethanol (preset `standard` with a shorter burn-in), then force error, likelihood and outlier detection on
+frames never seen; and, with the posterior of the first, the energy along NVE dynamics whose forces are computed in each precision.
 """
 
 import argparse

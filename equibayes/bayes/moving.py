@@ -31,8 +31,8 @@ class Moment:
 class MovingModel:
     """Calls with new positions [n, 3] cost one upload, one replay and one download.
 
-    A new list of pairs is loaded into the same buffers as long as it fits, and the recorded kernels stay.  Results depend on the list in
-    their last bits, since pairs beyond the cutoff take part in the order of sums.
+    A new list of pairs is loaded into the same buffers as long as it fits, and the recorded kernels stay.  Results depend on the
+    list in their last bits, since pairs beyond the cutoff take part in the order of sums.
     """
 
     def __init__(self, model: StochasticModel, weights: Weights, graph: Graph, precision: str = "tf32x3") -> None:

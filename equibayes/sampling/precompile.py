@@ -4,6 +4,7 @@ Triton compiles each kernel when it is first launched, one after the other.  Her
 same launches, compile a share of them each, and leave the results in Triton's cache on disk, where the run finds them.
 """
 
+import hashlib
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from equibayes.network.config import NetworkConfig
+from equibayes.network.irreps import plan_layers
 
 
 def precompile(
@@ -24,6 +26,7 @@ def precompile(
     """Returns at once if it was done before on this machine; a share that fails is compiled at the first launch instead."""
     import triton
 
+    from equibayes.network.triton import generate
     from equibayes.network.triton.engine import kernel_cache
 
     target = triton.runtime.driver.active.get_current_target()
@@ -34,7 +37,12 @@ def precompile(
         "training": training,
         "target": [target.backend, target.arch, target.warp_size],
     }
-    done = kernel_cache() / f"compiled_{_name(work | {'triton': triton.__version__, 'source': _source_stamp()})}"
+    # what the kernels depend on, which is little of a network's settings
+    kernels = generate.kernels(config, plan_layers(config))
+    constants = [config.r_max, config.polynomial_cutoff_p, len(config.type_names), work["chains"], precision, training]
+    done = (
+        kernel_cache() / f"compiled_{_name([kernels, constants, work['target'], triton.__version__, _source_stamp()])}"
+    )
     processes = min(16, os.cpu_count() or 1)
     if done.exists() or processes < 4:
         return
@@ -61,8 +69,6 @@ def _source_stamp() -> str:
 
 
 def _name(value: Any) -> str:
-    import hashlib
-
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -139,7 +145,7 @@ def _launch_all(work: dict[str, Any]) -> None:
             Potential(model, data, StandardNormal()),
             sghmc.init(flat),
             NoiseKey(0, tuple(range(chains))),
-            sghmc.SGHMCConfig(integrator=integrator),  # type: ignore[arg-type]
+            sghmc.SGHMCConfig(integrator=integrator),
             longest=1,
             precision=work["precision"],
         )

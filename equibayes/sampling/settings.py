@@ -135,7 +135,9 @@ class SampleConfig:
     samples: int = setting(8, "posterior samples to keep, spread over chains and cycles")
     seed: int = setting(0, "everything random follows from it")
     precision: str = setting(
-        "tf32x3", "matrix products on a GPU: float32, tf32x3 (as good, faster), tf32 (fastest)", ("float32", "tf32x3", "tf32")
+        "tf32x3",
+        "matrix products on a GPU: float32, tf32x3 (as good, faster), tf32 (fastest)",
+        ("float32", "tf32x3", "tf32"),
     )
     data: DataSettings = section(DataSettings, "labels and energies")
     network: NetworkConfig = section(NetworkConfig, "the NequIP network, with NequIP's names")

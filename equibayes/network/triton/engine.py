@@ -222,9 +222,9 @@ class Engine:
         self.radial_gradients = self._table(gradients)
         offsets = [[self.places.of[f"layer{n}.radial.{i}"] for i in range(depth)] for n in range(len(self.columns))]
         self.radial_offsets = torch.tensor(offsets, dtype=torch.int64, device=self.device)
-        places = []
-        for start in offsets:
-            for i, first in enumerate(start):
+        places: list[int] = []
+        for firsts in offsets:
+            for i, first in enumerate(firsts):
                 size = (config.num_bessels if i == 0 else width) * width
                 places += range(first, first + size)
         places += range(self.places.of["bessel"], self.places.of["bessel"] + config.num_bessels)
@@ -305,7 +305,7 @@ class Engine:
 
         `direction`, `deviation_tilde` and `energy_bar` say what the loss is (see density.likelihood).
         """
-        shape, config = self.shape, self.network.config
+        shape = self.shape
         self.generated.pair_tangent[(_div(shape.pairs, 64), shape.chains)](
             self.unit, self.graph.ends, self.direction, self.tangents, shape.pairs, shape.nodes, self._graph_pairs, BLOCK=64,
             num_warps=2,
@@ -342,7 +342,7 @@ class Engine:
         self.generated.geometry[(_div(rows, 128),)](self.graph.vector, self.unit, self.harmonics, rows, BLOCK=128)
 
     def _radial(self) -> None:
-        shape, config = self.shape, self.network.config
+        shape = self.shape
         self.generated.radial_hidden[(_div(shape.pairs, 32), len(self.arenas), shape.chains)](
             self.unit, self.weights, self.hidden, self.radial_offsets, shape.pairs, self.places.of["bessel"],
             self.places.size, self._graph_pairs, LAYERS=len(self.arenas), **self._radial_constants, BLOCK=32,
@@ -356,7 +356,8 @@ class Engine:
         kernels.wide_linear[(_div(2 * shape.pairs, tuning.radial_rows), len(jobs), shape.chains)](
             self.hidden, self.weights, self.radial, jobs, 2 * shape.pairs, self.hidden.stride(0),
             self.places.size, self.radial.stride(0), ROWS=tuning.radial_rows, INNER=self.width,
-            WIDE=_power(self.width), COLUMNS=self.tile, PREC=self.precision, STAGES=tuning.radial_stages, num_warps=tuning.radial_last_warps,
+            WIDE=_power(self.width), COLUMNS=self.tile, PREC=self.precision, STAGES=tuning.radial_stages,
+            num_warps=tuning.radial_last_warps,
         )  # fmt: skip
 
     @property
@@ -516,7 +517,8 @@ def load_kernels(source: str) -> ModuleType:
     if not path.is_file() or path.read_text(encoding="utf-8") != source:
         write_text(path, source)
     spec = importlib.util.spec_from_file_location(f"equibayes_kernels_{name}", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

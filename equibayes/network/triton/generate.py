@@ -37,7 +37,10 @@ from equibayes.network.irreps import SCALAR, Irrep, LayerPlan, Path
 # accumulators of a receiving program; more would not fit its registers
 MOST_ACCUMULATORS = 32
 ZERO = "tl.zeros([EB, CB], tl.float32)"
-HEADER = '"""Generated from the irreps of a network; see equibayes/network/triton/generate.py."""\n\nimport triton\nimport triton.language as tl\n'
+HEADER = (
+    '"""Generated from the irreps of a network; see equibayes/network/triton/generate.py."""\n\n'
+    "import triton\nimport triton.language as tl\n"
+)
 
 
 def kernels(config: NetworkConfig, layers: list[LayerPlan]) -> str:
@@ -669,7 +672,8 @@ def radial_backward(config: NetworkConfig) -> str:
             "return value, slope, value_w, slope_w",
         )
 
-    arguments = "R_MAX: tl.constexpr, P: tl.constexpr, BESSELS: tl.constexpr, FIRST_PREC: tl.constexpr, PREC: tl.constexpr, BLOCK: tl.constexpr"
+    constants = ("R_MAX", "P", "BESSELS", "FIRST_PREC", "PREC", "BLOCK")
+    arguments = ", ".join(f"{name}: tl.constexpr" for name in constants)
     columns = 1 << (size - 1).bit_length()
     fits = "" if columns == size else f", mask=(c[:, None] < {size}) & (c[None, :] < {size}), other=0.0"
 

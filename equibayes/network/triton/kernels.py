@@ -168,7 +168,10 @@ def weight_gradient(
 
 
 @triton.jit(do_not_specialize=["nodes", "start", "embedding", "graph_nodes"])
-def embed(arena, weights, species, nodes, start, embedding, chain_arena, chain_weights, graph_nodes, CHANNELS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+def embed(
+    arena, weights, species, nodes, start, embedding, chain_arena, chain_weights, graph_nodes, CHANNELS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
     """x = embedding[species]."""
     i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     chain = tl.program_id(1).to(tl.int64)
@@ -201,7 +204,9 @@ def embedding_gradient(
 
 
 @triton.jit(do_not_specialize=["parts", "size"])
-def add_partial(partial, out, places, parts, size, chain_out, LAYERS: tl.constexpr, BESSELS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+def add_partial(
+    partial, out, places, parts, size, chain_out, LAYERS: tl.constexpr, BESSELS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
     """Adds up the partial sums of the radial networks; the frequencies, which all layers share, are summed over layers too."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     chain = tl.program_id(1).to(tl.int64)

@@ -43,7 +43,7 @@ class LayerArena:
 
     @cached_property
     def x(self) -> dict[Irrep, int]:
-        return self._blocks(self.start, {irrep: c for irrep, c in self.layer.inputs.items()})
+        return self._blocks(self.start, dict(self.layer.inputs))
 
     @cached_property
     def y(self) -> dict[Irrep, int]:
@@ -141,7 +141,8 @@ def layer_jobs(arena: LayerArena, places: WeightPlaces, number: int, types: int,
 
 
 def _tiles(
-    out: int, inner: int, width: int, left: int, left_row: int, right: int, right_row: int, blocks: int, kind: int, versions: int, tile: int
+    out: int, inner: int, width: int, left: int, left_row: int, right: int, right_row: int, blocks: int, kind: int, versions: int,
+    tile: int,
 ) -> list[Job]:  # fmt: skip
     return [
         [out + i * width + c, width, left + i, left_row, right + c, right_row, blocks, kind, versions]
