@@ -51,7 +51,7 @@ def assert_one_line(err: str, *parts: str) -> None:
     [
         (["burn_in.stebs=5"], ["burn_in.stebs: no such setting; did you mean 'steps'?"]),
         (["brun_in.steps=5"], ["brun_in: no such setting; did you mean 'burn_in'?"]),
-        (["zzz=5"], ["zzz: no such setting; there are chains, samples, seed, data"]),
+        (["zzz=5"], ["zzz: no such setting; there are chains, samples, seed, precision, data"]),
         (["burn_in.steps=many"], ["burn_in.steps='many': must be a whole number"]),
         (["burn_in.steps=2.5"], ["burn_in.steps=2.5: must be a whole number"]),
         (["burn_in.steps=.inf"], ["burn_in.steps=inf: must be a whole number"]),
