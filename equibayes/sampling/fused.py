@@ -41,13 +41,13 @@ class FusedSteps:
         chains, size = state.position.shape
         layout = potential.model.layout
         self.scale = layout.scale.like(state.position)
-        self.table = torch.zeros(longest, chains, 4, device=self.device)
+        self.table = torch.zeros(longest, chains, 4, dtype=torch.float32, device=self.device)
         self.first_step = torch.zeros(1, dtype=torch.int64, device=self.device)
         identities = torch.tensor([identity & 0xFFFFFFFF for identity in key.chains], dtype=torch.int64)
         self.identities = identities.to(torch.int32).to(self.device)
         self.gradient = torch.zeros_like(state.position)
         self.programs = -(-size // (4 * QUADS))
-        self.prior_terms = torch.zeros(chains, self.programs, device=self.device)
+        self.prior_terms = torch.zeros(chains, self.programs, dtype=torch.float32, device=self.device)
         prior = potential.prior
         self.centred = isinstance(prior, CentredNormal)
         self.center = self.stiffness = self.scale
