@@ -13,7 +13,7 @@ from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.data.graph import Graph
 from equibayes.network.nequip import sum_over_structures
-from equibayes.network.triton import density
+from equibayes.network.triton import density, minibatch
 from equibayes.network.triton.engine import Engine, Heads, Shape
 from equibayes.network.triton.pairs import Pairs, pairs_of
 from equibayes.network.weights import Weights
@@ -61,12 +61,12 @@ class FusedPotential:
     def __call__(self) -> None:
         engine, resident, batch = self.engine, self.resident, self.batch
         chains, graph = engine.shape.chains, engine.graph
-        density.gather_atoms[(-(-self.atoms * batch // 64), chains)](
+        minibatch.gather_atoms[(-(-self.atoms * batch // 64), chains)](
             self.frames, self.counter, resident.species, resident.degree, resident.sender, resident.pair, engine.norms,
             graph.species, graph.degree, graph.sender, graph.pair, engine.norm, self.atoms, self.slots, batch, self.pair_rows,
             chains=chains, BLOCK=64, num_warps=2,
         )  # fmt: skip
-        density.gather_pairs[(-(-self.pair_rows * batch // 128), chains)](
+        minibatch.gather_pairs[(-(-self.pair_rows * batch // 128), chains)](
             self.frames, self.counter, resident.vector, resident.ends, graph.vector, graph.ends, batch, self.pair_rows,
             chains=chains, BLOCK=128,
         )  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 from equibayes.bayes.fused import HEADS, _roomy, edges_at_once, recorded
 from equibayes.bayes.model import StochasticModel
 from equibayes.data.graph import Graph
-from equibayes.network.triton import density
+from equibayes.network.triton import positions as kernels
 from equibayes.network.triton.engine import Engine, Shape
 from equibayes.network.triton.pairs import pairs_of
 from equibayes.network.weights import Weights
@@ -96,11 +96,11 @@ class MovingModel:
     def _evaluate(self) -> None:
         engine, shape = self.engine, self.engine.shape
         graph = engine.graph
-        density.pair_vectors[(-(-shape.pairs // 128),)](
+        kernels.pair_vectors[(-(-shape.pairs // 128),)](
             self.positions, graph.order, graph.ends, self.shift, graph.vector, shape.pairs, BLOCK=128
         )
         engine.evaluate()
-        density.pack[(shape.chains,)](
+        kernels.pack[(shape.chains,)](
             engine.energies, engine.forces, engine.deviations, engine.pull, graph.vector, engine.unit, graph.order, self.results,
             shape.nodes, shape.pairs, shape.chains, R_MAX=self.model.config.r_max, BLOCK=128,
         )  # fmt: skip

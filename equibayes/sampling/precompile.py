@@ -27,7 +27,7 @@ def precompile(
     import triton
 
     from equibayes.network.triton import generate
-    from equibayes.network.triton.engine import kernel_cache
+    from equibayes.network.triton.cache import kernel_cache
 
     target = triton.runtime.driver.active.get_current_target()
     work = {
@@ -60,12 +60,10 @@ def precompile(
 
 def _source_stamp() -> str:
     """Changes when the kernels do."""
-    from equibayes.network.triton import density, generate, kernels
+    import equibayes.network.triton as room
 
-    files = [module.__file__ for module in (density, generate, kernels)] + [
-        str(Path(__file__).parent / "update_kernel.py")
-    ]
-    return _name([Path(file).read_text(encoding="utf-8") for file in files if file])
+    files = [*Path(room.__path__[0]).rglob("*.py"), Path(__file__).parent / "update_kernel.py"]
+    return _name([path.read_text(encoding="utf-8") for path in sorted(files)])
 
 
 def _name(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Kernels between the network and the sampler: minibatch, readout, deviation heads and the Gaussian likelihood with its derivatives.
+"""Kernels between the network and the sampler: readout, deviation heads and the Gaussian likelihood with its derivatives.
 
 L = −N/|batch| Σ ln p, without the prior.  With z = (label − mean)/σ of an energy or force component and s = ln σ:
 
@@ -7,62 +7,6 @@ L = −N/|batch| Σ ln p, without the prior.  With z = (label − mean)/σ of an
 
 import triton
 import triton.language as tl
-
-
-@triton.jit(do_not_specialize=["atoms", "slots", "batch", "pair_rows", "chains"])
-def gather_atoms(
-    frames, counter, f_species, f_degree, f_sender, f_pair, norms, species, degree, sender, pair, norm, atoms, slots, batch, pair_rows,
-    chains, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """The atoms of this step's frames: atom a of the frame in place b is row a·B + b, so that species stay sorted."""
-    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    chain = tl.program_id(1).to(tl.int64)
-    valid = row < atoms * batch
-    a, b = row // batch, row % batch
-    frame = tl.load(frames + (tl.load(counter) * chains + chain) * batch + b, mask=valid, other=0)
-    place = frame * atoms + a
-    out = chain * atoms * batch + row
-    kind = tl.load(f_species + place, mask=valid, other=0)
-    tl.store(species + out, kind, mask=valid)
-    tl.store(norm + out, tl.load(norms + kind, mask=valid, other=0.0), mask=valid)
-    tl.store(degree + out, tl.load(f_degree + place, mask=valid, other=0), mask=valid)
-    for d in range(slots):
-        tl.store(
-            sender + out * slots + d, tl.load(f_sender + place * slots + d, mask=valid, other=0) * batch + b, mask=valid
-        )
-        code = tl.load(f_pair + place * slots + d, mask=valid, other=0)
-        tl.store(pair + out * slots + d, code + 2 * pair_rows * b, mask=valid)
-
-
-@triton.jit(do_not_specialize=["batch", "pair_rows", "chains"])
-def gather_pairs(frames, counter, f_vector, f_ends, vector, ends, batch, pair_rows, chains, BLOCK: tl.constexpr):  # fmt: skip
-    """Their pairs: pair p of the frame in place b is row b·P + p."""
-    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    chain = tl.program_id(1).to(tl.int64)
-    valid = row < batch * pair_rows
-    b, p = row // pair_rows, row % pair_rows
-    frame = tl.load(frames + (tl.load(counter) * chains + chain) * batch + b, mask=valid, other=0)
-    place = frame * pair_rows + p
-    out = chain * batch * pair_rows + row
-    for i in tl.static_range(3):
-        tl.store(vector + out * 3 + i, tl.load(f_vector + place * 3 + i, mask=valid, other=0.0), mask=valid)
-    for i in tl.static_range(2):
-        tl.store(ends + out * 2 + i, tl.load(f_ends + place * 2 + i, mask=valid, other=0) * batch + b, mask=valid)
-
-
-@triton.jit(do_not_specialize=["nodes"])
-def type_ranges(species, ranges, nodes, TYPES: tl.constexpr, BLOCK: tl.constexpr):
-    """The first and (one past) the last row of each type."""
-    kind = tl.program_id(0)
-    chain = tl.program_id(1).to(tl.int64)
-    low, high = nodes, nodes * 0
-    for first in range(0, nodes, BLOCK):
-        n = first + tl.arange(0, BLOCK)
-        own = tl.load(species + chain * nodes + n, mask=n < nodes, other=-1) == kind
-        low = tl.minimum(low, tl.min(tl.where(own, n, nodes), 0))
-        high = tl.maximum(high, tl.max(tl.where(own, n + 1, 0), 0))
-    tl.store(ranges + (chain * TYPES + kind) * 2, tl.minimum(low, high))
-    tl.store(ranges + (chain * TYPES + kind) * 2 + 1, high)
 
 
 @triton.jit
@@ -250,80 +194,3 @@ def readout_gradient(
     tl.store(out + tl.load(places + 5), tl.sum(t5, 0))
     if head == 0:
         tl.store(out + readout_place + c, w_tilde, mask=c < WIDTH)
-
-
-@triton.jit(do_not_specialize=["pairs"])
-def pair_vectors(positions, order, ends, shift, vector, pairs, BLOCK: tl.constexpr):
-    """Vectors of all pairs from the atoms' positions, in the precision of the positions; `order`: which atom a row holds."""
-    p = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    valid = p < pairs
-    first = tl.load(order + tl.load(ends + p * 2, mask=valid, other=0))
-    second = tl.load(order + tl.load(ends + p * 2 + 1, mask=valid, other=0))
-    for i in tl.static_range(3):
-        v = tl.load(positions + second * 3 + i) - tl.load(positions + first * 3 + i)
-        tl.store(vector + p * 3 + i, v + tl.load(shift + p * 3 + i, mask=valid, other=0.0), mask=valid)
-
-
-@triton.jit(do_not_specialize=["nodes", "pairs", "chains"])
-def pack(
-    energies, forces, deviations, pull, vector, unit, order, out, nodes, pairs, chains, R_MAX: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    """All results of one chain, float64, for one download: energy, ln σ_E, virial (9), then ln σ_F and forces of each atom.
-
-    ln σ_E is the logarithm of the mean of the atoms' exponentials.
-    """
-    chain = tl.program_id(0).to(tl.int64)
-    out += chain * (11 + 4 * nodes)
-    i = tl.arange(0, BLOCK)
-    energy = tl.zeros([BLOCK], tl.float64)
-    top = tl.zeros([BLOCK], tl.float32) + float("-inf")
-    for first in range(0, nodes, BLOCK):
-        n = (first + i).to(tl.int64)
-        valid = n < nodes
-        row = chain * nodes + n
-        atom = tl.load(order + n, mask=valid, other=0)
-        energy += tl.load(energies + row, mask=valid, other=0.0).to(tl.float64)
-        top = tl.maximum(top, tl.load(deviations + chains * nodes + row, mask=valid, other=float("-inf")))
-        tl.store(out + 11 + atom, tl.load(deviations + row, mask=valid, other=0.0).to(tl.float64), mask=valid)
-        for a in tl.static_range(3):
-            force = tl.load(forces + row * 3 + a, mask=valid, other=0.0).to(tl.float64)
-            tl.store(out + 11 + nodes + atom * 3 + a, force, mask=valid)
-    highest = tl.max(top, 0)
-    total = tl.zeros([BLOCK], tl.float64)
-    for first in range(0, nodes, BLOCK):
-        n = (first + i).to(tl.int64)
-        s = tl.load(deviations + (chains + chain) * nodes + n, mask=n < nodes, other=float("-inf"))
-        total += tl.exp(s - highest).to(tl.float64)
-    tl.store(out, tl.sum(energy, 0))
-    count = tl.zeros([1], tl.float64) + nodes
-    tl.store(out + 1 + tl.zeros([1], tl.int32), highest.to(tl.float64) + tl.log(tl.sum(total, 0) / count))
-    xx, yy, zz = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
-    xy, xz, yz = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
-    for first in range(0, pairs, BLOCK):
-        p = (first + i).to(tl.int64)
-        # rows that only fill up may hold what an earlier list left there
-        near = (p < pairs) & (tl.load(unit + p * 4 + 3, mask=p < pairs, other=2.0 * R_MAX) < R_MAX)
-        x, y, z = (
-            tl.load(vector + p * 3, mask=near, other=0.0),
-            tl.load(vector + p * 3 + 1, mask=near, other=0.0),
-            tl.load(vector + p * 3 + 2, mask=near, other=0.0),
-        )
-        g = pull + (chain * pairs + p) * 3
-        fx = tl.load(g, mask=near, other=0.0).to(tl.float64)
-        fy = tl.load(g + 1, mask=near, other=0.0).to(tl.float64)
-        fz = tl.load(g + 2, mask=near, other=0.0).to(tl.float64)
-        xx += x * fx
-        yy += y * fy
-        zz += z * fz
-        xy += (x * fy + y * fx) / 2
-        xz += (x * fz + z * fx) / 2
-        yz += (y * fz + z * fy) / 2
-    tl.store(out + 2, tl.sum(xx, 0))
-    tl.store(out + 6, tl.sum(yy, 0))
-    tl.store(out + 10, tl.sum(zz, 0))
-    tl.store(out + 3, tl.sum(xy, 0))
-    tl.store(out + 5, tl.sum(xy, 0))
-    tl.store(out + 4, tl.sum(xz, 0))
-    tl.store(out + 8, tl.sum(xz, 0))
-    tl.store(out + 7, tl.sum(yz, 0))
-    tl.store(out + 9, tl.sum(yz, 0))

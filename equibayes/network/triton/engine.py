@@ -4,24 +4,22 @@ Everything lies in buffers that are made once, for shapes that do not change, so
 graph and replayed.  Without a GPU the same kernels run under Triton's interpreter, slowly: that is how they are tested.
 """
 
-import hashlib
-import importlib.util
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 
-from equibayes.files import write_text
 from equibayes.network.nequip import NequIP
-from equibayes.network.triton import density, generate, kernels
+from equibayes.network.triton import density, generate, kernels, minibatch
+from equibayes.network.triton.cache import load_kernels
+from equibayes.network.triton.generate.convolution import columns as radial_columns
+from equibayes.network.triton.generate.writing import blocks as channel_blocks
+from equibayes.network.triton.generate.writing import channel_block, collecting_groups, giving_groups, width
 from equibayes.network.triton.layout import Job, LayerArena, WeightPlaces, common_tile, layer_jobs
 from equibayes.network.triton.pairs import Pairs
+from equibayes.network.triton.tuning import Tuning
 from equibayes.network.weights import Layout
 
 # what tl.dot calls the precisions that users choose from
@@ -46,49 +44,6 @@ class Heads:
     names: tuple[str, str]
     hidden: tuple[int, int]
     unit: float
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """How work is cut into programs, by measurement on one H200 (results/speed); it changes the time and nothing else.
-
-    Two warps a program make Triton use the older matrix instructions, which are faster here for tf32 than those of Hopper.
-    """
-
-    slots_collecting: int = 1
-    slots_giving: int = 2
-    rows: int = 32
-    warps: int = 4
-    stages: int = 2
-    gradient_rows: int = 32
-    gradient_warps: int = 4
-    gradient_stages: int = 3
-    gradient_parts: int = 4
-    radial_rows: int = 64
-    radial_stages: int = 3
-    radial_last_warps: int = 4
-    radial_back_rows: int = 64
-    radial_back_warps: int = 4
-    radial_block: int = 64
-    radial_warps: int = 8
-    radial_programs: int = 64
-
-    @classmethod
-    def best(cls, precision: str, rows: int) -> "Tuning":
-        """For `rows` atoms in all chains together."""
-        few, many = rows < 1024, rows >= 4096
-        # a few atoms cannot fill a GPU: then the slots of an atom are worked on side by side
-        common: dict[str, Any] = {
-            "slots_collecting": 4 if rows < 256 else 1,
-            "slots_giving": 4 if rows < 256 else 1 if many else 2,
-            "rows": 64 if many else 32,
-        }
-        if precision != "tf32":
-            return cls(**common)
-        return cls(
-            **common, gradient_rows=16, gradient_warps=2, gradient_stages=4, radial_rows=32, radial_last_warps=2,
-            stages=4 if few else 2, warps=2 if many else 4, radial_back_warps=2 if many else 4,
-        )  # fmt: skip
 
 
 class Engine:
@@ -129,7 +84,7 @@ class Engine:
     def _allocate(self) -> None:
         shape, layers, config = self.shape, self.network.layers, self.network.config
         chains, groups, nodes, pairs = shape.chains, shape.groups, shape.nodes, shape.pairs
-        total, row = (config.l_max + 1) ** 2, generate.width(config.l_max)
+        total, row = (config.l_max + 1) ** 2, width(config.l_max)
         self.arenas: list[LayerArena] = []
         start = 0
         for layer in layers:
@@ -154,13 +109,13 @@ class Engine:
         self.energy_scale = self.network.energy_scale.values.to(self.device, torch.float32)
         self.unit = self._zeros(groups, pairs, 4)
         self.harmonics = self._zeros(groups, pairs, total)
-        self.columns = [generate._columns(layer) for layer in layers]
+        self.columns = [radial_columns(layer) for layer in layers]
         self.width = config.radial_mlp_width
         self.hidden = self._zeros(chains, len(layers), 2, pairs, self.width)
         self.radial_start = [0 if self.lean else 2 * pairs * sum(self.columns[:i]) for i in range(len(layers))]
         self.radial = self._zeros(chains, 2 * pairs * (max(self.columns) if self.lean else sum(self.columns)))
         self.jobs_giving = [
-            len(generate.giving_groups(layer)) * generate.blocks(layer, self._channels(layer)) for layer in layers
+            len(giving_groups(layer)) * channel_blocks(layer, self._channels(layer)) for layer in layers
         ]
         self.edge = self._zeros(chains, pairs, 2, sum(self.jobs_giving), row)
         self.pull = self._zeros(chains, pairs, 3)
@@ -187,7 +142,7 @@ class Engine:
         return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def _channels(self, layer: Any) -> int:
-        return min(generate.channel_block(layer.inputs[source]) for source in layer.sources)
+        return min(channel_block(layer.inputs[source]) for source in layer.sources)
 
     def _make_jobs(self) -> None:
         config, pairs = self.network.config, self.shape.pairs
@@ -203,7 +158,7 @@ class Engine:
         self.gradients = self._table([job for own in jobs for job in own.gradients])
         # the last layer of the radial networks, all interaction blocks at once
         depth, width = config.radial_mlp_depth, self.width
-        self.radial_tile = generate.channel_block(width)
+        self.radial_tile = channel_block(width)
         radial: list[Job] = []
         back: list[Job] = []
         gradients: list[Job] = []
@@ -385,9 +340,9 @@ class Engine:
     def _collect(self, number: int, *, dual: bool) -> None:
         shape, arena, layer = self.shape, self.arenas[number], self.network.layers[number]
         channels, at_once = self._channels(layer), self.tuning.slots_collecting
-        blocks = generate.blocks(layer, channels)
+        blocks = channel_blocks(layer, channels)
         y, out = next(iter(arena.y.values())), next(iter(arena.collected.values()))
-        grid = (shape.nodes, len(generate.collecting_groups(layer)) * blocks, shape.chains)
+        grid = (shape.nodes, len(collecting_groups(layer)) * blocks, shape.chains)
         getattr(self.generated, f"collect_{number}")[grid](
             self.arena, self.harmonics, self.tangents, self.radial[:, self.radial_start[number] :], self.graph.sender,
             self.graph.pair, self.graph.degree, self.norm, shape.nodes, shape.slots, shape.pairs, y, y + 2 * self.version,
@@ -407,7 +362,7 @@ class Engine:
             y, y + 2 * version, collected + version, collected + 3 * version, y + (3 if dual else 1) * version,
             self.arena.stride(0), self.radial.stride(0), radial_out.stride(0), self.tangents.stride(0), self.edge.stride(0),
             self._graph_pairs, self._graph_nodes, DUAL=dual, DOT=number > 0, FIRST=sum(self.jobs_giving[:number]),
-            GROUPS=sum(self.jobs_giving), CB=channels, BLOCKS=generate.blocks(layer, channels), EB=at_once, num_warps=at_once,
+            GROUPS=sum(self.jobs_giving), CB=channels, BLOCKS=channel_blocks(layer, channels), EB=at_once, num_warps=at_once,
         )  # fmt: skip
 
     def _gate(self, number: int, mode: int) -> None:
@@ -505,35 +460,9 @@ class Engine:
     def find_types(self) -> None:
         """Which rows hold which type, for the gradients of weights that belong to a type."""
         types = len(self.network.config.type_names)
-        density.type_ranges[(types, self.shape.groups)](
+        minibatch.type_ranges[(types, self.shape.groups)](
             self.graph.species, self.ranges, self.shape.nodes, TYPES=types, BLOCK=128
         )
-
-
-def load_kernels(source: str) -> ModuleType:
-    """The generated module; Triton wants to read the source from a file, so there is one for each network, kept for the next time."""
-    name = hashlib.sha256(source.encode()).hexdigest()[:16]
-    path = kernel_cache() / f"kernels_{name}.py"
-    if not path.is_file() or path.read_text(encoding="utf-8") != source:
-        write_text(path, source)
-    spec = importlib.util.spec_from_file_location(f"equibayes_kernels_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def kernel_cache() -> Path:
-    """$XDG_CACHE_HOME/equibayes, or a folder of temporary files where that cannot be written."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "equibayes"
-    try:
-        base.mkdir(parents=True, exist_ok=True)
-        if os.access(base, os.W_OK):
-            return base
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="equibayes-kernels-"))
 
 
 def _div(a: int, b: int) -> int:

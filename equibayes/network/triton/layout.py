@@ -13,7 +13,7 @@ from itertools import accumulate
 import torch
 
 from equibayes.network.irreps import Irrep, LayerPlan
-from equibayes.network.triton.generate import channel_block
+from equibayes.network.triton.generate.writing import channel_block
 from equibayes.network.weights import Layout
 
 ALIGNED = 64

@@ -1,0 +1,60 @@
+"""Kernels that gather a minibatch: the frames that each chain sees in a step, from data that stay on the device."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["atoms", "slots", "batch", "pair_rows", "chains"])
+def gather_atoms(
+    frames, counter, f_species, f_degree, f_sender, f_pair, norms, species, degree, sender, pair, norm, atoms, slots, batch, pair_rows,
+    chains, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The atoms of this step's frames: atom a of the frame in place b is row a·B + b, so that species stay sorted."""
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    chain = tl.program_id(1).to(tl.int64)
+    valid = row < atoms * batch
+    a, b = row // batch, row % batch
+    frame = tl.load(frames + (tl.load(counter) * chains + chain) * batch + b, mask=valid, other=0)
+    place = frame * atoms + a
+    out = chain * atoms * batch + row
+    kind = tl.load(f_species + place, mask=valid, other=0)
+    tl.store(species + out, kind, mask=valid)
+    tl.store(norm + out, tl.load(norms + kind, mask=valid, other=0.0), mask=valid)
+    tl.store(degree + out, tl.load(f_degree + place, mask=valid, other=0), mask=valid)
+    for d in range(slots):
+        tl.store(
+            sender + out * slots + d, tl.load(f_sender + place * slots + d, mask=valid, other=0) * batch + b, mask=valid
+        )
+        code = tl.load(f_pair + place * slots + d, mask=valid, other=0)
+        tl.store(pair + out * slots + d, code + 2 * pair_rows * b, mask=valid)
+
+
+@triton.jit(do_not_specialize=["batch", "pair_rows", "chains"])
+def gather_pairs(frames, counter, f_vector, f_ends, vector, ends, batch, pair_rows, chains, BLOCK: tl.constexpr):  # fmt: skip
+    """Their pairs: pair p of the frame in place b is row b·P + p."""
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    chain = tl.program_id(1).to(tl.int64)
+    valid = row < batch * pair_rows
+    b, p = row // pair_rows, row % pair_rows
+    frame = tl.load(frames + (tl.load(counter) * chains + chain) * batch + b, mask=valid, other=0)
+    place = frame * pair_rows + p
+    out = chain * batch * pair_rows + row
+    for i in tl.static_range(3):
+        tl.store(vector + out * 3 + i, tl.load(f_vector + place * 3 + i, mask=valid, other=0.0), mask=valid)
+    for i in tl.static_range(2):
+        tl.store(ends + out * 2 + i, tl.load(f_ends + place * 2 + i, mask=valid, other=0) * batch + b, mask=valid)
+
+
+@triton.jit(do_not_specialize=["nodes"])
+def type_ranges(species, ranges, nodes, TYPES: tl.constexpr, BLOCK: tl.constexpr):
+    """The first and (one past) the last row of each type."""
+    kind = tl.program_id(0)
+    chain = tl.program_id(1).to(tl.int64)
+    low, high = nodes, nodes * 0
+    for first in range(0, nodes, BLOCK):
+        n = first + tl.arange(0, BLOCK)
+        own = tl.load(species + chain * nodes + n, mask=n < nodes, other=-1) == kind
+        low = tl.minimum(low, tl.min(tl.where(own, n, nodes), 0))
+        high = tl.maximum(high, tl.max(tl.where(own, n + 1, 0), 0))
+    tl.store(ranges + (chain * TYPES + kind) * 2, tl.minimum(low, high))
+    tl.store(ranges + (chain * TYPES + kind) * 2 + 1, high)
