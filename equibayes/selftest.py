@@ -20,6 +20,8 @@ from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import CentredNormal, Prior, StandardNormal
 from equibayes.data.graph import concatenate, graph_of
+from equibayes.data.neighbors import neighbor_list
+from equibayes.data.neighbors_torch import graph_of_torch_edges, neighbor_list_torch
 from equibayes.data.resident import ResidentData
 from equibayes.data.structures import Structure
 from equibayes.network.config import NetworkConfig
@@ -276,7 +278,31 @@ def check_noise(size: int, device: str) -> Iterator[Check]:
     yield Check("noise: as on the CPU", float((out.double().cpu() - expected).abs().max()), 1e-4)
 
 
+def check_neighbors(atoms: int, device: str) -> Iterator[Check]:
+    """The neighbour list of the device has the pairs of the host's, each with the same vector, and its graph the same slots."""
+    frame = crystal(atoms, 1.3 * atoms ** (1 / 3) + 3.0, 14)
+    r_max = 4.0
+    positions = torch.from_numpy(frame.positions).to(device)
+    found = neighbor_list_torch(positions, frame.cell, frame.pbc, r_max)
+    expected = neighbor_list(frame.positions, frame.cell, frame.pbc, r_max)
+    ours = np.column_stack([tensor.cpu().numpy() for tensor in (found.receiver, found.sender, found.shift)])
+    theirs = np.column_stack([expected.receiver, expected.sender, expected.shift])
+    order, place = (np.lexsort(rows.T[::-1]) for rows in (ours, theirs))
+    same = ours.shape == theirs.shape and bool((ours[order] == theirs[place]).all())
+    yield Check("neighbours: other pairs than on the host", 0.0 if same else 1.0, 0.0)
+    if same:
+        vectors = torch.from_numpy(expected.vector[place])
+        yield Check("neighbours: vectors", relative(found.vector.cpu()[torch.from_numpy(order)], vectors), 1e-12)
+    opposite = found.vector + found.vector[found.reverse]
+    yield Check("neighbours: a pair seen from both sides", float(opposite.abs().max()), 1e-12)
+    species = torch.tensor([SPECIES[int(z)] for z in frame.numbers], device=device)
+    graph = graph_of_torch_edges(found, species, frame.cell, frame.pbc)
+    filled = int((graph.vector.norm(dim=-1) < r_max).sum())
+    yield Check("neighbours: slots of the graph", float(abs(filled - len(expected.receiver))), 0.0)
+
+
 def all_checks(small: bool, device: str) -> Iterator[Check]:
+    yield from check_neighbors(8 if small else 500, device)
     yield from check_noise(1000 if small else 1_000_001, device)
     if small:
         for name, config in SMALL_NETWORKS.items():

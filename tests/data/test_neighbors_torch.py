@@ -184,30 +184,6 @@ def test_inputs_in_any_form():
     assert all(torch.equal(x, y) for x, y in zip(a, b))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_same_on_a_gpu():
-    """Every index is the same; vectors and the graph stay there."""
-    for atoms, density, pbc in (
-        (3, 0.1, EVERYWHERE),
-        (2000, 0.1, EVERYWHERE),
-        (500, 0.01, np.array([True, False, True])),
-    ):
-        positions, cell = box_of(atoms, density)
-        cell[1, 0] = 1.5
-        here = search(positions, cell, pbc, 5.0, at_once=5000)
-        there = neighbor_list_torch(torch.tensor(positions, device="cuda"), cell, pbc, 5.0)
-        for name, a, b in zip(here._fields, here, there):
-            assert b.is_cuda
-            torch.testing.assert_close(b.cpu(), a, rtol=0, atol=1e-12 if name == "vector" else 0, msg=name)
-        species = torch.arange(atoms) % 3
-        graph = graph_of_torch_edges(there, species.cuda(), cell, pbc)
-        expected = graph_of_torch_edges(here, species, cell, pbc)
-        for field in fields(Graph):
-            a, b = getattr(graph, field.name), getattr(expected, field.name)
-            assert a.is_cuda
-            torch.testing.assert_close(a.cpu(), b, rtol=1e-12, atol=1e-12, equal_nan=True, msg=field.name)
-
-
 class TestErrors:
     def test_flat_cell(self):
         with pytest.raises(InputError, match="do not span a box"):

@@ -203,3 +203,7 @@ def test_kernels_compile_for_gpus_that_are_not_here(capability, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) > 20
+
+
+def test_neighbors_of_the_selftest():
+    passed(selftest.check_neighbors(60, "cpu"))
