@@ -21,6 +21,7 @@ maximum_signature_line_length = 100
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 html_theme, html_title = "furo", f"equibayes {__version__}"
+html_static_path, html_css_files, highlight_language = ["_static"], ["wrap.css"], "text"
 exclude_patterns = ["_build", "_generated"]
 # links from the included README and CONTRIBUTING lead to files of the repository
 suppress_warnings = ["myst.xref_missing", "myst.header"]
