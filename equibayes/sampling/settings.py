@@ -222,7 +222,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "burn_in": {"steps": 5_000, "batch_size": 4, "initial": 3e-2, "final": 1e-4},
         "cycles": {"length": 500, "batch_size": 4},
     },
-    # a good posterior in the least time: eight minutes on one H200 (examples/standard_preset.py)
+    # a good posterior in the least time: a minute on one H200 (results/standard-preset)
     "standard": {
         "network_preset": "paper",
         "chains": 8,
