@@ -39,6 +39,9 @@ from equibayes.sampling.verdict import judge
 START_SHARE = 0.1
 STREAM_START = 5  # of the counter-based noise; chains have the smaller numbers
 
+# what `fit_scales` fills in
+TAKEN_FROM_DATA = ("type_names", "avg_num_neighbors", "per_type_energy_scales")
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -83,7 +86,10 @@ def lay_out(
     if reference is None:
         reference = fit_reference(train, config)
     told = config.network.per_type_energy_shifts
-    scaled = fit_scales(config.network if network is None else replace(network, per_type_energy_shifts=told), train)
+    wanted = config.network if network is None else replace(network, per_type_energy_shifts=told)
+    if config.prior.center is not None:
+        wanted = _with_scales_of(wanted, _network_of(config.prior.center))
+    scaled = fit_scales(wanted, train)
     shifts = {name: reference.shifts.get(atomic_number(name), 0.0) for name in scaled.type_names}
     network = replace(scaled, per_type_energy_shifts=shifts)
     force = rms_force(train)
@@ -350,26 +356,39 @@ def make_prior(prepared: Prepared, device: torch.device | str) -> Prior:
     return CentredNormal(center.to(device, dtype), width.to(device, dtype))
 
 
+def _with_scales_of(network: NetworkConfig, center: NetworkConfig) -> NetworkConfig:
+    """What a network would take from its data it takes from the network of the centre, whose weights shall mean the same here."""
+    open_ = {name: getattr(center, name) for name in TAKEN_FROM_DATA if not getattr(network, name)}
+    return replace(network, **open_)
+
+
+def _network_of(path: str) -> NetworkConfig:
+    return load_official(path).config if path.endswith(".ckpt") else load(path).network
+
+
+def _meaning(network: NetworkConfig) -> dict[str, Any]:
+    """What makes the function of weights, in one form whatever way it was written."""
+    values = network.to_dict() | {
+        "num_features": network.channels,
+        "type_embed_num_features": network.embedding_channels,
+    }
+    return {name: value for name, value in values.items() if name not in ("model_dtype", "per_type_energy_shifts")}
+
+
 def _center(path: str, prepared: Prepared) -> torch.Tensor:
     """Weights [P] from a posterior file (the mean of its samples makes no sense: its last sample) or a NequIP checkpoint."""
+    theirs, ours = _network_of(path).to_dict(), prepared.network.to_dict()
+    other = [
+        name for name in ours if name not in ("model_dtype", "per_type_energy_shifts") and theirs[name] != ours[name]
+    ]
+    if other:
+        settings = " ".join(f"network.{name}={theirs[name]}" for name in other)
+        raise InputError(f"{path}: the weights of another network mean nothing here; use its settings: {settings}")
     if path.endswith(".ckpt"):
-        official = load_official(path)
-        names, ours = official.config.type_names, prepared.network.type_names
-        if names != ours:
-            raise InputError(f"{path}: its species are {names}, the data need {ours}; set network.type_names to match")
-        source, size = official.weights[0].double(), prepared.model.network.layout.size
-        if len(source) != size:
-            raise InputError(
-                f"{path}: another architecture ({len(source)} weights, here {size}); use its network settings"
-            )
+        source, size = load_official(path).weights[0].double(), prepared.model.network.layout.size
         rest = prepared.model.layout.start(1, 0, torch.float64)[0, size:]
         return torch.cat([source, rest])
-    other = load(path)
-    if other.samples.shape[1] != prepared.model.layout.size:
-        raise InputError(
-            f"{path}: another architecture ({other.samples.shape[1]} weights); use the same network settings"
-        )
-    return other.samples[-1].double()
+    return load(path).samples[-1].double()
 
 
 def run_folder(output: str | Path) -> Path:

@@ -198,11 +198,27 @@ def test_prior_settings_that_cannot_be(data: Dataset, settings: dict[str, object
         make_prior(prepare(data, small_config({"prior": settings})), "cpu")
 
 
+def test_prior_keeps_the_scales_of_its_centre(data: Dataset, tmp_path: object) -> None:
+    """Other frames have other scales; with them the weights of the centre would be another function."""
+    file = f"{tmp_path}/first.posterior"
+    first = sample(data, small_config({"samples": 2, "burn_in": {"steps": 4}}), output=file, device="cpu")
+    fewer = data.subset(range(len(data) - 5))
+    alone = prepare(fewer, small_config()).network
+    assert alone.per_type_energy_scales != first.network.per_type_energy_scales
+    centred = prepare(fewer, small_config({"prior": {"center": file}}))
+    assert centred.network.per_type_energy_scales == first.network.per_type_energy_scales
+    assert centred.network.avg_num_neighbors == first.network.avg_num_neighbors
+    make_prior(centred, "cpu")
+    told = prepare(fewer, small_config({"prior": {"center": file}, "network": {"avg_num_neighbors": 3.0}}))
+    with pytest.raises(InputError, match=r"first.posterior: .* use its settings: network.avg_num_neighbors="):
+        make_prior(told, "cpu")
+
+
 def test_prior_of_another_architecture(data: Dataset, tmp_path: object) -> None:
     file = f"{tmp_path}/first.posterior"
     sample(data, small_config({"samples": 2, "burn_in": {"steps": 4}}), output=file, device="cpu")
     config = small_config({"network": {"num_layers": 3}, "prior": {"center": file}})
-    with pytest.raises(InputError, match=r"another architecture .* same network settings"):
+    with pytest.raises(InputError, match=r"another network .* use its settings: network.num_layers=2$"):
         make_prior(prepare(data, config), "cpu")
 
 
