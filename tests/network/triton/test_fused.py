@@ -185,7 +185,6 @@ def test_reasons_to_use_the_reference():
     assert "radial" in why_not(replace(paper, radial_mlp_width=256), "cuda", torch.float32)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90])
 def test_kernels_compile_for_gpus_that_are_not_here(capability, tmp_path):
     """Ampere as well as Hopper: Triton compiles without a device."""
