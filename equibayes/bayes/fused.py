@@ -95,8 +95,11 @@ class FusedPotential:
 class FusedModel:
     """Predictions of a `StochasticModel` for K weight sets on graphs that all chains share; a drop-in for its `forward`."""
 
-    def __init__(self, model: StochasticModel, precision: str = "tf32x3") -> None:
-        self.model, self.layout, self.precision = model, model.layout, precision
+    def __init__(
+        self, model: StochasticModel, precision: str = "tf32x3", prepare: Callable[[int], None] = lambda rows: None
+    ) -> None:
+        """prepare: called with the number of atoms in all chains together before kernels are made for them."""
+        self.model, self.layout, self.precision, self.prepare = model, model.layout, precision, prepare
         self._engine: Engine | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._loaded: Weights | None = None
@@ -120,6 +123,7 @@ class FusedModel:
         if self._engine is None or self._engine.shape != shape or self._engine.device != device:
             self._engine = self._graph = self._loaded = None  # memory for one is enough
             lean = 2 * rows * chains > edges_at_once(device)
+            self.prepare(shape.nodes * chains)
             self._engine = Engine(
                 self.model.network, self.layout, HEADS, shape, device=device, training=False, precision=self.precision, lean=lean
             )  # fmt: skip

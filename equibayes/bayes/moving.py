@@ -1,5 +1,6 @@
 """One structure whose atoms move while its list of pairs stays: the evaluation from positions to results as one CUDA graph."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,14 +36,22 @@ class MovingModel:
     list in their last bits, since pairs beyond the cutoff take part in the order of sums.
     """
 
-    def __init__(self, model: StochasticModel, weights: Weights, graph: Graph, precision: str = "tf32x3") -> None:
-        """graph: the first list; see `load`."""
+    def __init__(
+        self,
+        model: StochasticModel,
+        weights: Weights,
+        graph: Graph,
+        precision: str = "tf32x3",
+        prepare: Callable[[int], None] = lambda rows: None,
+    ) -> None:
+        """graph: the first list; see `load`.  prepare: called with the number of atoms in all chains before kernels are made."""
         self.model, self.device = model, graph.vector.device
         chains, nodes, slots = weights["embedding"].shape[0], *graph.sender.shape[1:]
-        self.weights, self.precision = weights, precision
+        self.weights, self.precision, self.prepare = weights, precision, prepare
         self._make(Shape(chains, 1, nodes, _roomy(slots + 2, 4), _roomy(int(1.1 * _count_pairs(graph)) + 1, 64)))
 
     def _make(self, shape: Shape) -> None:
+        self.prepare(shape.nodes * shape.chains)
         lean = 2 * shape.pairs * shape.chains > edges_at_once(self.device)
         model = self.model
         self.engine = Engine(

@@ -33,6 +33,8 @@ DDOF = 0
 # Edges times samples evaluated at once; bounds the memory (about 0.12 MB an edge and sample for the paper's network).  A CPU is faster
 # with tensors that stay in its cache and need no new pages from the system for every operation; a GPU with many at once.
 EDGES_AT_ONCE = {"cpu": 10_000, "cuda": 50_000}
+# of matrix products on a GPU: tf32 alone would make the energy rough (results/precision)
+PRECISION = "tf32x3"
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,9 +174,10 @@ def _model_for(posterior: Posterior, samples: torch.Tensor) -> Any:
         from equibayes.bayes.fused import FusedModel
         from equibayes.sampling.precompile import precompile
 
-        fused = FusedModel(model)
-        precompile(posterior.network, fused.precision, len(samples), training=False)
-        return fused
+        def prepare(rows: int) -> None:
+            precompile(posterior.network, PRECISION, len(samples), rows, training=False)
+
+        return FusedModel(model, PRECISION, prepare)
     return model
 
 

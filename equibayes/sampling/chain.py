@@ -203,7 +203,9 @@ class ChainRunner:
         from equibayes.sampling.fused import FusedSteps
         from equibayes.sampling.precompile import precompile
 
-        precompile(network, self.config.precision, len(self.key.chains), training=True, say=self.display.say)
+        chains, data = len(self.key.chains), self.potential.data
+        rows = chains * data.num_atoms * min(self.config.burn_in.batch_size, len(data))
+        precompile(network, self.config.precision, chains, rows, training=True, say=self.display.say)
         return FusedSteps(
             self.potential,
             state.sampler,

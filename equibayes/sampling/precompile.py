@@ -19,27 +19,50 @@ import torch
 from equibayes.network.config import NetworkConfig
 from equibayes.network.irreps import plan_layers
 
+# from so many on, kernels are the same for any number of chains
+MANY_CHAINS = 4
+
 
 def precompile(
-    config: NetworkConfig, precision: str, chains: int, *, training: bool, say: Callable[[str], None] = print
+    config: NetworkConfig,
+    precision: str,
+    chains: int,
+    rows: int,
+    *,
+    training: bool,
+    say: Callable[[str], None] = lambda message: print(message, file=sys.stderr),
 ) -> None:
-    """Returns at once if it was done before on this machine; a share that fails is compiled at the first launch instead."""
+    """For `rows` atoms in all chains together, on which the cut of the work depends.
+
+    Returns at once if it was done before on this machine; a share that fails is compiled at the first launch instead.
+    """
     import triton
 
     from equibayes.network.triton import generate
     from equibayes.network.triton.cache import kernel_cache
+    from equibayes.network.triton.tuning import Tuning
 
     target = triton.runtime.driver.active.get_current_target()
     work = {
         "network": asdict(config),
         "precision": precision,
-        "chains": min(chains, 2),  # one chain has kernels of its own
+        "chains": min(chains, MANY_CHAINS),
+        "rows": rows,
         "training": training,
         "target": [target.backend, target.arch, target.warp_size],
     }
     # what the kernels depend on, which is little of a network's settings
     kernels = generate.kernels(config, plan_layers(config))
-    constants = [config.r_max, config.polynomial_cutoff_p, len(config.type_names), work["chains"], precision, training]
+    tuning = asdict(Tuning.best(precision, rows))
+    constants = [
+        config.r_max,
+        config.polynomial_cutoff_p,
+        len(config.type_names),
+        work["chains"],
+        precision,
+        training,
+        tuning,
+    ]
     done = (
         kernel_cache() / f"compiled_{_name([kernels, constants, work['target'], triton.__version__, _source_stamp()])}"
     )
@@ -92,6 +115,8 @@ def compile_share(work: dict[str, Any], processes: int, rank: int) -> int:
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
 
+    from equibayes.network.triton.tuning import Tuning
+
     driver.set_active(_Target(GPUTarget(*work["target"])))
     launches: dict[tuple[Any, ...], Any] = {}
 
@@ -102,6 +127,8 @@ def compile_share(work: dict[str, Any], processes: int, rank: int) -> int:
         return launch
 
     JITFunction.__getitem__ = record
+    chosen = Tuning.best(work["precision"], work["rows"])
+    Tuning.best = classmethod(lambda cls, precision, rows: chosen)  # type: ignore[method-assign, assignment]
     _launch_all(work)
     ordered = sorted(launches.items(), key=lambda item: -len(item[1][0].src) * (1 + dict(item[0][1:]).get("DUAL", 0)))
     share = ordered[rank::processes]

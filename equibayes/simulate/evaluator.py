@@ -49,7 +49,13 @@ class Evaluator:
             if self._moving is None or self._moving.engine.shape.nodes != len(structure):
                 from equibayes.bayes.moving import MovingModel
 
-                self._moving = MovingModel(self.posterior.model, self.ready.weights, graph)
+                self._moving = MovingModel(
+                    self.posterior.model,
+                    self.ready.weights,
+                    graph,
+                    self.ready.model.precision,
+                    self.ready.model.prepare,
+                )
             self._moving.load(graph, structure.positions)
         assert self._moving is not None
         return self.ready.prediction(structure, self._moving(structure.positions), members=members)
