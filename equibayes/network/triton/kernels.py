@@ -245,3 +245,28 @@ def atom_forces(gradient, sender_pair, degree, out, nodes, slots, pairs, graph_n
     tl.store(out, x.to(tl.float32), mask=n < nodes)
     tl.store(out + 1, y.to(tl.float32), mask=n < nodes)
     tl.store(out + 2, z.to(tl.float32), mask=n < nodes)
+
+
+@triton.jit
+def bessel_basis(unit, weights, p, valid, b, R_MAX: tl.constexpr, P: tl.constexpr, BESSELS: tl.constexpr):
+    """Bessel functions times the cutoff (harmonics.radial_basis), their slopes, and the derivatives of both by the frequencies."""
+    r = tl.load(unit + p * 4 + 3, mask=valid, other=2.0 * R_MAX)[:, None]
+    x = tl.minimum(r / R_MAX, 1.0)
+    used = (b < BESSELS)[None, :]
+    w = 3.141592653589793 * (tl.load(weights + b, mask=b < BESSELS, other=0.0) + b + 1.0)[None, :]
+    # (1 − x)³ Σ_k (k+1)(k+2)/2 xᵏ and its derivative −p(p+1)(p+2)/2 xᵖ⁻¹ (1 − x)²; see polynomial_cutoff
+    cut = x * 0 + P * (P + 1) / 2
+    power = x * 0 + 1.0
+    for i in tl.static_range(P - 1):
+        cut = cut * x + (P - 1 - i) * (P - i) / 2
+        power = power * x
+    rest = 1.0 - x
+    cut = cut * rest * rest * rest
+    cut1 = -(P * (P + 1) * (P + 2) / 2) * power * rest * rest
+    sine, cosine = tl.sin(w * x), tl.cos(w * x)
+    scale = 2.0 / (R_MAX * R_MAX)
+    value = tl.where(used, scale * sine / x * cut, 0.0)
+    slope = tl.where(used, scale / R_MAX * ((w * cosine / x - sine / (x * x)) * cut + sine / x * cut1), 0.0)
+    value_w = tl.where(used, scale * 3.141592653589793 * cosine * cut, 0.0)
+    slope_w = tl.where(used, scale / R_MAX * 3.141592653589793 * (cosine * cut1 - w * sine * cut), 0.0)
+    return value, slope, value_w, slope_w
