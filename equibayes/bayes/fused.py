@@ -14,7 +14,8 @@ from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.data.graph import Graph
 from equibayes.network.nequip import sum_over_structures
 from equibayes.network.triton import density, minibatch
-from equibayes.network.triton.engine import Engine, Heads, Shape
+from equibayes.network.triton.engine import Engine
+from equibayes.network.triton.memory import Heads, Shape
 from equibayes.network.triton.pairs import Pairs, pairs_of
 from equibayes.network.weights import Weights
 from equibayes.units import KCAL_PER_MOL

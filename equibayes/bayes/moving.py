@@ -10,7 +10,8 @@ from equibayes.bayes.fused import HEADS, _roomy, edges_at_once, recorded
 from equibayes.bayes.model import StochasticModel
 from equibayes.data.graph import Graph
 from equibayes.network.triton import positions as kernels
-from equibayes.network.triton.engine import Engine, Shape
+from equibayes.network.triton.engine import Engine
+from equibayes.network.triton.memory import Shape
 from equibayes.network.triton.pairs import pairs_of
 from equibayes.network.weights import Weights
 
