@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.schedule import StepPlan
 from equibayes.units import KCAL_PER_MOL
 
+PRECISIONS = ("tf32", "tf32x3", "float32")
 MOLECULES = ("ethanol", "malonaldehyde", "benzene", "toluene", "aspirin", "azobenzene")
 GOALS = {
     "ethanol K=1": 0.9,
@@ -201,63 +203,42 @@ def measure(
         save(result)
 
     all_frames = {name: frames_of(data, name) for name in MOLECULES}
-    for name in () if only_moving else ("ethanol", "aspirin"):
-        for chains in (1, 8):
-            for precision in ("tf32", "tf32x3", "float32"):
-                attempt(
-                    result["steps"],
-                    f"{name} K={chains} {precision}",
-                    lambda n=name, c=chains, p=precision: {"name": n, **sampler_step(all_frames[n], c, 32, p)},
-                )
+
+    def step(name: str, chains: int, batch: int, precision: str) -> None:
+        key = f"{name} K={chains} B={batch} {precision}"
+        attempt(
+            result["steps"], key, lambda: {"name": name, **sampler_step(all_frames[name], chains, batch, precision)}
+        )
+
+    def move(name: str, frame: Structure, config: NetworkConfig, k: int, precision: str, skin: float) -> None:
+        key = f"{name}, {len(frame)} atoms, k={k} {precision}"
+        attempt(result["moving"], key, lambda: {"name": name, **moving(frame, config, k, precision, skin)})
+
     aspirin = all_frames["aspirin"]
-    config = fit_scales(preset("paper"), aspirin)
-    for k in (1, 8):
-        for precision in ("tf32", "tf32x3", "float32"):
-            attempt(
-                result["moving"],
-                f"MD aspirin k={k} {precision}",
-                lambda k=k, p=precision: {"name": "aspirin", **moving(aspirin[0], config, k, p)},
-            )
-    wide = preset("paper", r_max=6.0, type_names=["Si"], avg_num_neighbors=46.0, per_type_energy_scales=1.0)
-    for k in (1, 8):
-        attempt(
-            result["moving"],
-            f"1000 atoms k={k}",
-            lambda k=k: {"name": "silicon, cutoff 6 Å", **moving(silicon(5), wide, k, "tf32x3", skin=0.0)},
-        )
-        attempt(
-            result["moving"],
-            f"1000 atoms k={k} tf32",
-            lambda k=k: {"name": "silicon, cutoff 6 Å", **moving(silicon(5), wide, k, "tf32", skin=0.0)},
-        )
+    silicon_like = {"type_names": ["Si"], "per_type_energy_scales": 1.0}
+    wide = preset("paper", r_max=6.0, avg_num_neighbors=46.0, **silicon_like)
+    narrow = preset("paper", avg_num_neighbors=16.0, **silicon_like)
+    if not only_moving:
+        for name, chains, precision in product(("ethanol", "aspirin"), (1, 8), PRECISIONS):
+            step(name, chains, 32, precision)
+    for k, precision in product((1, 8), PRECISIONS):
+        move("aspirin", aspirin[0], fit_scales(preset("paper"), aspirin), k, precision, 0.5)
+    for k, precision in product((1, 8), ("tf32", "tf32x3")):
+        move("silicon, cutoff 6 Å", silicon(5), wide, k, precision, 0.0)
     if only_moving:
         return result
     if not quick:
         for chains in (2, 4, 16):
-            attempt(
-                result["steps"],
-                f"ethanol K={chains}",
-                lambda c=chains: {"name": "ethanol", **sampler_step(all_frames["ethanol"], c, 32, "tf32")},
-            )
-        for batch in (4, 8, 16, 64):
-            for chains in (1, 8):
-                attempt(
-                    result["steps"],
-                    f"ethanol B={batch} K={chains}",
-                    lambda b=batch, c=chains: {"name": "ethanol", **sampler_step(all_frames["ethanol"], c, b, "tf32")},
-                )
+            step("ethanol", chains, 32, "tf32")
+        for batch, chains in product((4, 8, 16, 64), (1, 8)):
+            step("ethanol", chains, batch, "tf32")
         for name in ("benzene", "toluene", "azobenzene"):
-            attempt(result["steps"], name, lambda n=name: {"name": n, **sampler_step(all_frames[n], 8, 32, "tf32")})
-        narrow = preset("paper", type_names=["Si"], avg_num_neighbors=16.0, per_type_energy_scales=1.0)
+            step(name, 8, 32, "tf32")
         for cells in (2, 5, 10, 16, 23):
-            attempt(
-                result["moving"],
-                f"silicon {8 * cells**3} atoms",
-                lambda c=cells: {"name": "silicon, cutoff 4 Å", **moving(silicon(c), narrow, 1, "tf32x3", skin=0.0)},
-            )
+            move("silicon, cutoff 4 Å", silicon(cells), narrow, 1, "tf32x3", 0.0)
     # last, because the official package changes the default precision of torch
     for name in ("ethanol", "aspirin"):
-        attempt(result["official"], name, lambda n=name: official(all_frames[n], 32))
+        attempt(result["official"], name, lambda name=name: official(all_frames[name], 32))
     return result
 
 

@@ -75,9 +75,12 @@ def stand_ins(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_laptop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", ["laptop.sh", "many_gpus.sh"])
+def test_one_machine(script: str, tmp_path: Path) -> None:
+    """Where there are no GPUs, cores stand for them."""
+    environment = stand_ins(tmp_path) | {"DEVICE": "cpu"}
     done = subprocess.run(
-        [str(CLUSTERS / "laptop.sh"), *TINY], cwd=tmp_path, env=stand_ins(tmp_path), capture_output=True, text=True
+        [str(CLUSTERS / script), *TINY], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(load(tmp_path / "a.posterior")) == 4

@@ -119,7 +119,7 @@ class FusedModel:
         """An engine of the right size with these weights; the last one is kept."""
         chains, device = weights["embedding"].shape[0], weights["embedding"].device
         # a little room, so that a molecule that moves keeps its engine
-        slots, rows = _roomy(pairs.sender.shape[2], 4), _roomy(pairs.vector.shape[1], 64)
+        slots, rows = filled_up(pairs.sender.shape[2], 4), filled_up(pairs.vector.shape[1], 64)
         shape = Shape(chains, 1, pairs.species.shape[1], slots, rows)
         if self._engine is None or self._engine.shape != shape or self._engine.device != device:
             self._engine = self._graph = self._loaded = None  # memory for one is enough
@@ -191,5 +191,5 @@ def edges_at_once(device: torch.device | str) -> int:
     return int(torch.cuda.get_device_properties(device).total_memory / 2 / BYTES_PER_EDGE)
 
 
-def _roomy(count: int, unit: int) -> int:
+def filled_up(count: int, unit: int) -> int:
     return -(-count // unit) * unit

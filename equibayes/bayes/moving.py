@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from equibayes.bayes.fused import HEADS, _roomy, edges_at_once, recorded
+from equibayes.bayes.fused import HEADS, edges_at_once, filled_up, recorded
 from equibayes.bayes.model import StochasticModel
 from equibayes.data.graph import Graph
 from equibayes.network.triton import positions as kernels
@@ -49,7 +49,7 @@ class MovingModel:
         self.model, self.device = model, graph.vector.device
         chains, nodes, slots = weights["embedding"].shape[0], *graph.sender.shape[1:]
         self.weights, self.precision, self.prepare = weights, precision, prepare
-        self._make(Shape(chains, 1, nodes, _roomy(slots + 2, 4), _roomy(int(1.1 * _count_pairs(graph)) + 1, 64)))
+        self._make(Shape(chains, 1, nodes, filled_up(slots + 2, 4), filled_up(int(1.1 * _count_pairs(graph)) + 1, 64)))
 
     def _make(self, shape: Shape) -> None:
         self.prepare(shape.nodes * shape.chains)
@@ -77,7 +77,7 @@ class MovingModel:
         shape = self.engine.shape
         slots, rows = pairs.sender.shape[2], pairs.vector.shape[1]
         if slots > shape.slots or rows > shape.pairs:
-            self._make(Shape(shape.chains, 1, shape.nodes, _roomy(slots + 2, 4), _roomy(int(1.1 * rows) + 1, 64)))
+            self._make(Shape(shape.chains, 1, shape.nodes, filled_up(slots + 2, 4), filled_up(int(1.1 * rows) + 1, 64)))
         self.engine.load_graph(pairs)
         start = torch.from_numpy(np.ascontiguousarray(positions)).to(self.device)[pairs.order[0]]
         first, second = (self.engine.graph.ends[0, :, i].long() for i in range(2))
