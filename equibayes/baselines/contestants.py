@@ -41,11 +41,15 @@ def obtain(
     config: SampleConfig,
     folder: Path,
     *,
+    validation: Dataset | None = None,
     overwrite: bool = False,
     device: torch.device | str | None = None,
     display: Display | None = None,
 ) -> Contestant:
-    """The posterior, or a baseline trained with the steps of one of its chains; config is that of the posterior."""
+    """The posterior, or a baseline trained with the steps of one of its chains; config is that of the posterior.
+
+    validation  frames held back already, in place of data.validation of `data` (which must then be 0)
+    """
     if method not in METHODS:
         raise InputError(f"method '{method}' does not exist; choose from {', '.join(METHODS)}")
     path = folder / f"{method}.posterior"
@@ -53,10 +57,11 @@ def obtain(
     own = config if method == "bayes" else baseline_config(method, config, size)
     if path.exists() and not overwrite:
         posterior = load(path)
-        check_same(path, posterior, data, own)
+        check_same(path, posterior, data, own, validation)
     else:
         resume = not overwrite and bool(checkpoint.newest_first(run_folder(path)))
         options: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "device": device, "display": display}
+        options["validation"] = validation
         with _stopwatch(folder, method, resume):
             if method == "bayes":
                 posterior = sample(data, config, output=path, **options)
@@ -66,9 +71,11 @@ def obtain(
     return Contestant(method, posterior, own.chains, steps, _costs(folder).get(method))
 
 
-def check_same(path: Path, posterior: Posterior, data: Dataset, config: SampleConfig) -> None:
+def check_same(
+    path: Path, posterior: Posterior, data: Dataset, config: SampleConfig, validation: Dataset | None = None
+) -> None:
     """An `InputError` if a file that is there was not made from these data with these settings."""
-    prepared = prepare(data, config)
+    prepared = prepare(data, config, validation)
     settings = {key: value for key, value in posterior.config.items() if key != "baseline"}
     same_data = posterior.data.get("fingerprint") == prepared.train.fingerprint()
     if not same_data or settings != json.loads(json.dumps(prepared.config.to_dict())):

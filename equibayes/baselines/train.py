@@ -30,6 +30,7 @@ def train(
     data: Dataset,
     config: SampleConfig,
     *,
+    validation: Dataset | None = None,
     output: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -39,11 +40,12 @@ def train(
     """A baseline in the form of a posterior, so that everything that reads posteriors reads it too.
 
     config: the settings of the posterior that it will be compared with; every network gets the steps of one of its chains.
+    validation: as for the posterior.
     """
     if kind not in KINDS:
         raise InputError(f"baseline '{kind}' does not exist; choose one of {', '.join(KINDS)}")
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    prepared = prepare(data, baseline_config(kind, config, len(data) - config.data.validation))
+    prepared = prepare(data, baseline_config(kind, config, len(data) - config.data.validation), validation)
     runner = make_runner(prepared, data, device, display or Silent(), make_potential=partial(_potential, kind))
     runner.average = kind == "point"
     runner.about["baseline"] = kind

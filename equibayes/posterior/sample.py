@@ -66,9 +66,19 @@ class Prepared:
         )
 
 
-def prepare(data: Dataset, config: SampleConfig) -> Prepared:
-    """Hold frames back, fit energy reference and scales on the rest, lay out the model."""
-    return lay_out(*hold_back(data, config.data.validation, config.seed), config)
+def prepare(data: Dataset, config: SampleConfig, validation: Dataset | None = None) -> Prepared:
+    """Hold frames back, fit energy reference and scales on the rest, lay out the model.
+
+    validation  frames that somebody else has held back already, none of them in `data`; data.validation must then be 0
+    """
+    if validation is None:
+        return lay_out(*hold_back(data, config.data.validation, config.seed), config)
+    if config.data.validation:
+        raise InputError(
+            f"{validation.name}: frames to validate on are given, and data.validation={config.data.validation} more are to be "
+            "held back; set data.validation=0"
+        )
+    return lay_out(data, _without(data, validation), config)
 
 
 def lay_out(
@@ -109,8 +119,13 @@ def hold_back(data: Dataset, held: int, seed: int) -> tuple[Dataset, Dataset]:
         )
     parts = split(data, {"train": len(data) - held, "validation": held}, seed)
     train = data.subset(parts["train"])
-    known = {structure.geometry_digest() for structure in train}
-    return train, data.subset([i for i in parts["validation"] if data[int(i)].geometry_digest() not in known])
+    return train, _without(train, data.subset(parts["validation"]))
+
+
+def _without(known: Dataset, data: Dataset) -> Dataset:
+    """Those frames whose geometry is not known."""
+    digests = {structure.geometry_digest() for structure in known}
+    return data.subset([i for i, structure in enumerate(data) if structure.geometry_digest() not in digests])
 
 
 def fit_reference(train: Dataset, config: SampleConfig) -> EnergyReference:
@@ -132,6 +147,7 @@ def sample(
     data: Dataset,
     config: SampleConfig | None = None,
     *,
+    validation: Dataset | None = None,
     output: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -141,13 +157,14 @@ def sample(
 ) -> Posterior:
     """Sample the posterior of a network given a data set.
 
+    validation frames held back already, in place of data.validation of `data` (which must then be 0)
     output     where to write the posterior file; checkpoints, metrics and the effective settings go to a folder beside it
     resume     continue a run that was interrupted, bit for bit
     overwrite  replace an earlier output and its run; without it they are an `InputError`
     device     cpu, cuda, …; by default a GPU if there is one
     cluster    the Ray cluster on whose devices the chains run; None: all on this one
     """
-    prepared = prepare(data, config or sample_config())
+    prepared = prepare(data, config or sample_config(), validation)
     return sample_prepared(
         prepared,
         data,

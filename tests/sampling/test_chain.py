@@ -289,6 +289,16 @@ def test_repeated_frames_are_not_used_for_validation(data: Dataset) -> None:
     assert not known & {structure.geometry_digest() for structure in prepared.validation}
 
 
+def test_frames_that_are_held_back_already(data: Dataset) -> None:
+    """All of the data are learned from; what is known among the others is left out."""
+    train, others = data[:10], Dataset([*data[12:15], data[3]], "others")
+    prepared = prepare(train, small_config({"data": {"validation": 0}}), others)
+    assert prepared.train.fingerprint() == train.fingerprint()
+    assert [s.source for s in prepared.validation] == [s.source for s in data[12:15]]
+    with pytest.raises(InputError, match=r"others: .* set data.validation=0"):
+        prepare(train, small_config({"data": {"validation": 2}}), others)
+
+
 def test_fewer_frames_than_a_batch(data: Dataset) -> None:
     """The batch is then the whole set."""
     config = small_config({"data": {"validation": 17}, "burn_in": {"steps": 4, "batch_size": 8}, "samples": 2})
