@@ -9,16 +9,17 @@ Every line is a relative error |fused − reference| / |reference| and its limit
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from equibayes.baselines.potentials import DropoutPotential, PointPotential
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Potential
-from equibayes.bayes.prior import CentredNormal, Prior, StandardNormal
+from equibayes.bayes.prior import CentredNormal, StandardNormal
 from equibayes.data.graph import concatenate, graph_of
 from equibayes.data.neighbors import neighbor_list
 from equibayes.data.neighbors_torch import graph_of_torch_edges, neighbor_list_torch
@@ -219,7 +220,7 @@ def check_gradient(
 def check_steps(
     name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, device: str
 ) -> Iterator[Check]:
-    """Whole steps of both integrators and priors, with noise and an adapting mass, against the reference sampler."""
+    """Whole steps of both integrators, priors and of the baselines, with noise and an adapting mass, against the reference sampler."""
     from equibayes.sampling.fused import FusedSteps
 
     model = StochasticModel(config)
@@ -229,7 +230,14 @@ def check_steps(
     centred = CentredNormal(
         weights(model, 1, 4)[0].to(device), torch.full((model.layout.size,), 0.5, device=device).double()
     )
-    for integrator, prior in (("baoa", StandardNormal()), ("paper", centred)):
+    cases: dict[str, Callable[[ResidentData], Potential]] = {
+        "baoa": lambda frames: Potential(model, frames, StandardNormal()),
+        "paper": lambda frames: Potential(model, frames, _moved(centred, frames.forces.device)),
+        "baoa, dropout": lambda frames: DropoutPotential(model, frames, seed=2**33 + 5, rate=0.2),
+        "paper, squares": lambda frames: PointPotential(model, frames),
+    }
+    for case, make in cases.items():
+        integrator = case.partition(",")[0]
         sampler = sghmc.SGHMCConfig(integrator=integrator)  # type: ignore[arg-type]
         plans = [StepPlan(1e-3 * (1 + i), 1.0 - 0.3 * i, "burn_in", i, -1, i == 2, False) for i in range(steps)]
         rates = torch.tensor([[plan.learning_rate * (1 + c) for c in range(chains)] for plan in plans]).double()
@@ -237,23 +245,21 @@ def check_steps(
             [torch.stack([(torch.arange(batch) + i + c) % len(frames) for c in range(chains)]) for i in range(steps)]
         )
 
-        def potential(dtype: torch.dtype, where: str, prior: Prior = prior) -> Potential:
-            return Potential(model, data(frames, config, dtype, where), prior)
-
         expected = sghmc.init(flat.double())
-        reference = potential(torch.float64, "cpu", _moved(prior, "cpu"))
-        for plan, rate, indices in zip(plans, rates, chosen):
-            seen = reference(expected.position, indices)
+        reference = make(data(frames, config, torch.float64, "cpu"))
+        for step, (plan, rate, indices) in enumerate(zip(plans, rates, chosen)):
+            seen = reference(expected.position, indices, reference.mask(step, key.chains, batch))
             sghmc.step_(
                 expected, seen.gradient, key, learning_rate=rate, data_size=reference.data_size, config=sampler,
                 temperature=plan.temperature, adapt_mass=not plan.mass_frozen,
             )  # fmt: skip
         state = sghmc.init(flat.to(device))
-        fused = FusedSteps(potential(torch.float32, device), state, key, sampler, longest=2, precision="float32")
+        potential = make(data(frames, config, torch.float32, device))
+        fused = FusedSteps(potential, state, key, sampler, longest=2, precision="float32")
         fused.advance(chosen[:1], plans[:1], rates[:1])
         evaluation = fused.advance(chosen[1:], plans[1:], rates[1:])
         moved = expected.position - flat.double()
-        label = f"{name}, {integrator}"
+        label = f"{name}, {case}"
         yield Check(f"{label}: path of θ", relative(state.position.double().cpu() - flat.double(), moved), 1e-4)
         yield Check(f"{label}: r", relative(state.momentum, expected.momentum), 1e-4)
         yield Check(f"{label}: mass", relative(state.mass.mass, expected.mass.mass), 1e-4)
@@ -261,8 +267,8 @@ def check_steps(
         yield Check(f"{label}: ∇û of the last step", relative(evaluation.gradient, seen.gradient), 1e-4)
 
 
-def _moved(prior: Prior, device: str) -> Prior:
-    return CentredNormal(prior.center.to(device), prior.width.to(device)) if isinstance(prior, CentredNormal) else prior
+def _moved(prior: CentredNormal, device: torch.device) -> CentredNormal:
+    return CentredNormal(prior.center.to(device), prior.width.to(device))
 
 
 def check_noise(size: int, device: str) -> Iterator[Check]:

@@ -8,43 +8,32 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from equibayes.bayes.likelihood import gaussian_log_density
 from equibayes.bayes.model import ModelOutput, StochasticModel
-from equibayes.bayes.potential import Potential
+from equibayes.bayes.potential import Dropout, Potential
+from equibayes.bayes.prior import Flat
 from equibayes.data.graph import Graph
 from equibayes.data.resident import Labels, ResidentData
 from equibayes.network.nequip import sum_over_structures
-from equibayes.posterior.dropout import RATE, dropout_mask
+from equibayes.posterior.dropout import RATE, STREAM_TRAIN, dropout_mask
 from equibayes.sampling.noise import NoiseKey
-
-
-@dataclass(frozen=True)
-class FlatPrior:
-    """No prior at all: plain maximum likelihood."""
-
-    def neg_log_density(self, theta: torch.Tensor) -> torch.Tensor:
-        """0, [K]."""
-        return theta.new_zeros(theta.shape[0])
-
-    def gradient(self, theta: torch.Tensor) -> torch.Tensor:
-        """0, [K, P]."""
-        return torch.zeros_like(theta)
 
 
 class DropoutPotential(Potential):
     """−ln likelihood with dropout between the NequIP base and everything that reads its features."""
 
+    kernels = "gaussian"
+
     def __init__(self, model: StochasticModel, data: ResidentData, seed: int, rate: float = RATE) -> None:
-        super().__init__(model, data, FlatPrior())
-        self.seed, self.rate = seed, rate
+        super().__init__(model, data, Flat())
+        self.dropout: Dropout = Dropout(rate, seed, STREAM_TRAIN)
 
     def mask(self, step: int, chains: Sequence[int], batch_size: int) -> torch.Tensor:
         shape = (batch_size * self.data.num_atoms, self.model.config.channels[0])
-        return dropout_mask(NoiseKey(self.seed, chains), step, shape, self.rate, self.data.forces)
+        return dropout_mask(NoiseKey(self.dropout.seed, chains), step, shape, self.dropout.rate, self.data.forces)
 
 
 class PointPotential(Potential):
@@ -54,8 +43,10 @@ class PointPotential(Potential):
     energy error per atom (eV²).
     """
 
+    kernels = "squares"
+
     def __init__(self, model: StochasticModel, data: ResidentData) -> None:
-        super().__init__(model, data, FlatPrior())
+        super().__init__(model, data, Flat())
 
     def log_likelihood(self, output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
         known = ~torch.isnan(labels.energy)

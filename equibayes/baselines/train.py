@@ -6,10 +6,11 @@ from pathlib import Path
 
 import torch
 
-from equibayes.baselines.potentials import DropoutPotential, FlatPrior, PointPotential
+from equibayes.baselines.potentials import DropoutPotential, PointPotential
 from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Potential
+from equibayes.bayes.prior import Flat
 from equibayes.data.dataset import Dataset
 from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
@@ -76,7 +77,7 @@ def _potential(kind: str, prepared: Prepared, resident: ResidentData) -> Potenti
         return DropoutPotential(prepared.model, resident, prepared.config.seed)
     if kind == "point":
         return PointPotential(prepared.model, resident)
-    return Potential(prepared.model, resident, FlatPrior())
+    return Potential(prepared.model, resident, Flat())
 
 
 def _finish(kind: str, prepared: Prepared, runner: ChainRunner, state: RunState, samples: int) -> Posterior:

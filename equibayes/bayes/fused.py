@@ -47,8 +47,9 @@ class FusedPotential:
         self.scale = len(data) / batch
         shape = Shape(chains, chains, self.atoms * batch, self.slots, self.pair_rows * batch)
         self.engine = Engine(
-            model.network, model.layout, HEADS, shape, device=device, training=True, precision=precision
-        )
+            model.network, model.layout, HEADS, shape, device=device, training=True, precision=precision,
+            masked=potential.dropout is not None,
+        )  # fmt: skip
         self.frames = torch.zeros(steps, chains, batch, dtype=torch.int32, device=device)
         self.counter = torch.zeros(1, dtype=torch.int64, device=device)
         self.summary = torch.zeros(chains, batch, 4, dtype=torch.float64, device=device)
@@ -77,9 +78,22 @@ class FusedPotential:
         density.likelihood[(batch, chains)](
             self.frames, self.counter, self.counts, self.potential.data.energy, self.labels, engine.energies, engine.forces,
             engine.deviations, engine.direction, engine.deviation_tilde, engine.energy_bar, self.summary, self.atoms, batch,
-            self.scale, chains=chains, ATOMS=max(16, 1 << (self.atoms - 1).bit_length()), num_warps=1,
+            self.scale, chains=chains, SQUARES=self.potential.kernels == "squares",
+            ATOMS=max(16, 1 << (self.atoms - 1).bit_length()), num_warps=1,
         )  # fmt: skip
         engine.differentiate()
+
+    def draw_mask(self, first_step: torch.Tensor, identities: torch.Tensor) -> None:
+        """The dropout mask of the step that the counter points to, `first_step` being where the minibatches begin."""
+        dropout, engine = self.potential.dropout, self.engine
+        if dropout is None:
+            return
+        channels = engine.mask.shape[2]
+        minibatch.dropout[(-(-self.atoms * self.batch * channels // 1024), engine.shape.chains)](
+            engine.mask, self.frames, self.counter, self.resident.order, first_step, identities, dropout.seed, dropout.stream,
+            int(dropout.rate * 2**32), 1 / (1 - dropout.rate), self.atoms, self.batch, engine.shape.chains, CHANNELS=channels,
+            BLOCK=256,
+        )  # fmt: skip
 
     def evaluation(self, gradient: torch.Tensor, neg_log_prior: torch.Tensor) -> Evaluation:
         """What the last step knew of itself; gradient [K, P] and −ln p(θ) [K] are the sampler's."""

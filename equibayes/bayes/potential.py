@@ -35,8 +35,21 @@ class Evaluation:
     force_sigma: torch.Tensor
 
 
+@dataclass(frozen=True)
+class Dropout:
+    """Random masks on the features: the rate, and whose words of the counter-based noise decide (see sampling/noise.py)."""
+
+    rate: float
+    seed: int
+    stream: int
+
+
 class Potential:
     """û of a model, a resident data set and a prior."""
+
+    # what the fused kernels must know of it.  A class that evaluates something else says so itself, or is evaluated by the reference
+    kernels: str | None = "gaussian"
+    dropout: Dropout | None = None
 
     def __init__(self, model: StochasticModel, data: ResidentData, prior: Prior) -> None:
         self.model = model

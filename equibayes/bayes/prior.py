@@ -5,8 +5,9 @@ decoupled weight decay instead would bypass the mass M and with it change the po
 
 ``StandardNormal``   p(θ) = N(0, I), the paper's choice
 ``CentredNormal``    p(θ) = N(c, diag(s²)): around given weights c, with a width s for each group of parameters
+``Flat``             no prior at all: plain maximum likelihood, for the baselines
 
-Both are callables of the flat weights θ [K, P]; densities are normalised, so that evidence-like comparisons make
+All are callables of the flat weights θ [K, P]; densities are normalised, so that evidence-like comparisons make
 sense.
 """
 
@@ -34,6 +35,19 @@ class Prior(Protocol):
     def gradient(self, theta: torch.Tensor) -> torch.Tensor:
         """−∇ ln p(θ): [K, P] → [K, P]."""
         ...
+
+
+@dataclass(frozen=True)
+class Flat:
+    """No prior at all: plain maximum likelihood."""
+
+    def neg_log_density(self, theta: torch.Tensor) -> torch.Tensor:
+        """0, [K]."""
+        return theta.new_zeros(theta.shape[0])
+
+    def gradient(self, theta: torch.Tensor) -> torch.Tensor:
+        """0, [K, P]."""
+        return torch.zeros_like(theta)
 
 
 @dataclass(frozen=True)

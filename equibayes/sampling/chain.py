@@ -195,7 +195,7 @@ class ChainRunner:
             return None
         network, dtype = self.potential.model.config, state.sampler.position.dtype
         reason = why_not(network, self.device, dtype)
-        if type(self.potential) is not Potential or self.average:
+        if vars(type(self.potential)).get("kernels") is None:
             reason = "this kind of run is not made for them"
         if reason:
             self.display.say(f"without the fused kernels ({reason}): sampling will take several times longer")
@@ -213,6 +213,8 @@ class ChainRunner:
             self.config.sampler,
             longest=self.config.guard.interval,
             precision=self.config.precision,
+            average=state.average,
+            decay=AVERAGE_DECAY,
         )
 
     def _step(self, state: RunState, plan: StepPlan) -> tuple[Evaluation, torch.Tensor]:

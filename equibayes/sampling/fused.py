@@ -11,7 +11,7 @@ import torch
 
 from equibayes.bayes.fused import FusedPotential
 from equibayes.bayes.potential import Evaluation, Potential
-from equibayes.bayes.prior import LOG_2PI, CentredNormal
+from equibayes.bayes.prior import LOG_2PI, CentredNormal, Flat
 from equibayes.sampling import sghmc
 from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.schedule import StepPlan
@@ -33,10 +33,12 @@ class FusedSteps:
         *,
         longest: int,
         precision: str,
+        average: torch.Tensor | None = None,
+        decay: float = 0.0,
     ) -> None:
-        """longest: steps of the longest stretch."""
+        """longest: steps of the longest stretch; average: a moving average of the weights to keep, with its decay."""
         self.potential, self.state, self.key, self.config = potential, state, key, config
-        self.longest, self.precision = longest, precision
+        self.longest, self.precision, self.average, self.decay = longest, precision, average, decay
         self.device = potential.data.forces.device
         chains, size = state.position.shape
         layout = potential.model.layout
@@ -49,13 +51,16 @@ class FusedSteps:
         self.programs = -(-size // (4 * QUADS))
         self.prior_terms = torch.zeros(chains, self.programs, dtype=torch.float32, device=self.device)
         prior = potential.prior
-        self.centred = isinstance(prior, CentredNormal)
+        self.centred = isinstance(prior, CentredNormal | Flat)
         self.center = self.stiffness = self.scale
         self.constant = 0.5 * size * LOG_2PI
         if isinstance(prior, CentredNormal):
             self.center = prior.center.to(state.position).contiguous()
             self.stiffness = prior.width.to(state.position).square().reciprocal().expand(size).contiguous()
             self.constant += float(prior.width.double().log().expand(size).sum())
+        if isinstance(prior, Flat):
+            self.center = self.stiffness = torch.zeros_like(self.scale)
+            self.constant = 0.0
         self._potentials: dict[int, FusedPotential] = {}
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
@@ -126,9 +131,11 @@ class FusedSteps:
     def _moving(self, potential: FusedPotential) -> list[torch.Tensor]:
         state = self.state
         own = [state.position, state.momentum, state.mass.average, state.mass.maximum, state.mass.mass]
+        own += [] if self.average is None else [self.average]
         return [*own, potential.engine.weights, potential.counter]
 
     def _step(self, potential: FusedPotential) -> None:
+        potential.draw_mask(self.first_step, self.identities)
         potential()
         state, engine, config = self.state, potential.engine, self.config
         chains, size = state.position.shape
@@ -139,4 +146,6 @@ class FusedSteps:
             config.friction, config.beta, config.epsilon, float(self.potential.data_size), PARTS=engine.parts,
             PAPER=config.integrator == "paper", CENTRED=self.centred, CENTRE_PER_CHAIN=self.center.ndim == 2, QUADS=QUADS,
         )  # fmt: skip
+        if self.average is not None:
+            self.average.lerp_(state.position, 1 - self.decay)
         potential.counter.add_(1)

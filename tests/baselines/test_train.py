@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from equibayes.baselines.potentials import DropoutPotential, FlatPrior, PointPotential
+from equibayes.baselines.potentials import DropoutPotential, PointPotential
 from equibayes.baselines.train import baseline_config, train
 from equibayes.bayes.potential import Potential
+from equibayes.bayes.prior import Flat
 from equibayes.errors import InputError
 from equibayes.posterior.dropout import RATE, dropout_mask
 from equibayes.posterior.file import Posterior, load
@@ -125,7 +126,7 @@ def test_dropout_acts_in_training() -> None:
     theta, indices = prepared.model.layout.start(1, 0, torch.float64), torch.arange(4)[None]
     potential = DropoutPotential(prepared.model, resident, seed=0)
     with_masks = [potential(theta, indices, potential.mask(step, (0,), 4)).potential for step in (0, 1)]
-    plain = Potential(prepared.model, resident, FlatPrior())(theta, indices).potential
+    plain = Potential(prepared.model, resident, Flat())(theta, indices).potential
     assert with_masks[0] != with_masks[1]
     assert with_masks[0] != plain
 

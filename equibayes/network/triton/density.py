@@ -3,6 +3,8 @@
 L = −N/|batch| Σ ln p, without the prior.  With z = (label − mean)/σ of an energy or force component and s = ln σ:
 
     ∂L/∂mean = −N/|batch| z/σ,      ∂L/∂s = N/|batch| (1 − z²)
+
+Features may be multiplied by a mask x → m x before all that reads them (dropout); its adjoint is the same product.
 """
 
 import triton
@@ -30,9 +32,9 @@ def _load_head(weights, places, head, WIDTH: tl.constexpr, WIDE: tl.constexpr, H
 
 @triton.jit(do_not_specialize=["nodes", "start", "chains", "graph_nodes"])
 def readout(
-    arena, weights, places, species, energy_scale, energies, deviations, nodes, start, version, readout_place, chain_arena,
-    chain_weights, graph_nodes, unit, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr,
-    H2: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
+    arena, weights, places, species, energy_scale, feature_mask, energies, deviations, nodes, start, version, readout_place,
+    chain_arena, chain_weights, graph_nodes, unit, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr,
+    H2: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """E_i = scale · x·w and ln σ of every atom, and where the adjoint pass begins: x̄ = scale · w.
 
@@ -48,8 +50,12 @@ def readout(
     x = tl.load(here, mask=mask, other=0.0)
     w = tl.load(weights + readout_place + c, mask=c < WIDTH, other=0.0)
     scale = tl.load(energy_scale + tl.load(species + chain * graph_nodes + n, mask=valid, other=0))
+    adjoint = scale[:, None] * w[None, :]
+    if MASKED:
+        kept = tl.load(feature_mask + (chain * nodes + n[:, None]) * WIDTH + c[None, :], mask=mask, other=0.0)
+        x, adjoint = x * kept, adjoint * kept
     tl.store(energies + chain * nodes + n, scale * tl.sum(x * w[None, :], 1), mask=valid)
-    tl.store(here + version, scale[:, None] * w[None, :], mask=mask)
+    tl.store(here + version, adjoint, mask=mask)
     for head in tl.static_range(2):
         w0, b0, w1, b1, w2, b2 = _load_head(weights, places, head, WIDTH, WIDE, H1, H2)
         h, _ = _silu(tl.dot(x, w0, input_precision=PREC) + b0[None, :])
@@ -61,10 +67,11 @@ def readout(
 @triton.jit(do_not_specialize=["atoms", "batch", "chains"])
 def likelihood(
     frames, counter, f_count, f_energy, f_forces, energies, forces, deviations, direction, deviation_tilde, energy_bar, summary,
-    atoms, batch, scale, chains, ATOMS: tl.constexpr,
+    atoms, batch, scale, chains, SQUARES: tl.constexpr, ATOMS: tl.constexpr,
 ):  # fmt: skip
     """ln p of one structure of one chain and its derivatives: v = −∂L/∂F, ∂L/∂ln σ of every atom and ∂L/∂E.
 
+    SQUARES: no deviations, −½ Σ (ΔF)² − 3/2 n (ΔE/n)² of n atoms (up to a constant) in place of ln p.
     summary [chains, batch, 4]: ln p, Σ|F error| over atoms (mean of the components), Σ σ_F, atoms.
     """
     b = tl.program_id(0)
@@ -84,15 +91,21 @@ def likelihood(
     log_sigma = top + tl.log(total) - tl.log(count.to(tl.float32))
     label = tl.load(f_energy + frame)
     known = tl.where(label == label, 1.0, 0.0)  # NaN: there is no label
+    if SQUARES:
+        log_sigma = 0.5 * tl.log(count.to(tl.float32) / 3.0)
     inverse = tl.exp(-log_sigma)
     z = tl.where(known > 0, label - energy, 0.0).to(tl.float32) * inverse
-    log_p = (known * (-0.5 * z * z - log_sigma - 0.9189385332046727)).to(tl.float64)
+    if SQUARES:
+        log_p = (-0.5 * z * z).to(tl.float64)
+    else:
+        log_p = (known * (-0.5 * z * z - log_sigma - 0.9189385332046727)).to(tl.float64)
     tl.store(energy_bar + n, tl.where(real, -scale * z * inverse, 0.0), mask=there)
-    share = scale * known * (1.0 - z * z) / total
+    share = 0.0 if SQUARES else scale * known * (1.0 - z * z) / total
     tl.store(deviation_tilde + chains * nodes + n, tl.where(real, share * weight, 0.0), mask=there)
     # forces
     s = tl.load(deviations + n, mask=real, other=0.0)
-    inverse = tl.exp(-s)
+    log_sigmas = s * 0.0 if SQUARES else s
+    inverse = tl.exp(-log_sigmas)
     squares = tl.zeros([ATOMS], tl.float32)
     wrong = tl.zeros([ATOMS], tl.float32)
     for i in tl.static_range(3):
@@ -103,8 +116,9 @@ def likelihood(
         squares += z * z
         wrong += tl.abs(error) / 3
         tl.store(direction + n * 3 + i, tl.where(real, scale * z * inverse, 0.0), mask=there)
-    tl.store(deviation_tilde + n, tl.where(real, scale * (3.0 - squares), 0.0), mask=there)
-    log_p += tl.sum(tl.where(real, -0.5 * squares - 3 * s - 2.756815599614018, 0.0).to(tl.float64), 0)
+    asked = s * 0.0 if SQUARES else scale * (3.0 - squares)
+    tl.store(deviation_tilde + n, tl.where(real, asked, 0.0), mask=there)
+    log_p += tl.sum(tl.where(real, -0.5 * squares - 3 * log_sigmas - 2.756815599614018, 0.0).to(tl.float64), 0)
     out = summary + (chain * batch + b) * 4
     tl.store(out, log_p)
     tl.store(out + 1, tl.sum(wrong, 0).to(tl.float64))
@@ -124,9 +138,9 @@ def _head_backward(x, s, w0, b0, w1, b1, w2, PREC: tl.constexpr):
 
 @triton.jit(do_not_specialize=["nodes", "start", "chains", "graph_nodes"])
 def readout_tilde(
-    arena, weights, places, species, energy_scale, deviation_tilde, energy_bar, nodes, start, version, readout_place, chain_arena,
-    chain_weights, graph_nodes, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr,
-    PREC: tl.constexpr, ROWS: tl.constexpr,
+    arena, weights, places, species, energy_scale, feature_mask, deviation_tilde, energy_bar, nodes, start, version, readout_place,
+    chain_arena, chain_weights, graph_nodes, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr,
+    MASKED: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Where version 3 begins: x̃ = scale ∂L/∂E w + what the heads ask for."""
     n = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
@@ -137,6 +151,9 @@ def readout_tilde(
     here = arena + chain * chain_arena + start + n[:, None] * WIDTH + c[None, :]
     mask = valid[:, None] & (c < WIDTH)[None, :]
     x = tl.load(here, mask=mask, other=0.0)
+    if MASKED:
+        kept = tl.load(feature_mask + (chain * nodes + n[:, None]) * WIDTH + c[None, :], mask=mask, other=0.0)
+        x = x * kept
     scale = tl.load(energy_scale + tl.load(species + chain * graph_nodes + n, mask=valid, other=0))
     e = tl.load(energy_bar + chain * nodes + n, mask=valid, other=0.0) * scale
     total = e[:, None] * tl.load(weights + readout_place + c, mask=c < WIDTH, other=0.0)[None, :]
@@ -145,14 +162,16 @@ def readout_tilde(
         s = tl.load(deviation_tilde + (head * chains + chain) * nodes + n, mask=valid, other=0.0)
         h0, h1, k0, k1 = _head_backward(x, s, w0, b0, w1, b1, w2, PREC)
         total = tl.dot(k0, tl.trans(w0), total, input_precision=PREC)
+    if MASKED:
+        total = total * kept
     tl.store(here + 3 * version, total, mask=mask)
 
 
 @triton.jit(do_not_specialize=["nodes", "start", "turns", "chains", "graph_nodes"])
 def readout_gradient(
-    arena, weights, places, species, energy_scale, deviation_tilde, energy_bar, out, nodes, start, version, readout_place, turns,
-    chain_arena, chain_weights, chain_out, part_out, graph_nodes, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr,
-    H1: tl.constexpr, H2: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
+    arena, weights, places, species, energy_scale, feature_mask, deviation_tilde, energy_bar, out, nodes, start, version,
+    readout_place, turns, chain_arena, chain_weights, chain_out, part_out, graph_nodes, chains, WIDTH: tl.constexpr,
+    WIDE: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """The gradients of one head (by the chain rule) and, with the first, of the readout: w̃ = Σ scale (ẋ + ∂L/∂E x)."""
     part = tl.program_id(0)
@@ -172,11 +191,17 @@ def readout_gradient(
         here = arena + chain * chain_arena + start + n[:, None] * WIDTH + c[None, :]
         mask = valid[:, None] & (c < WIDTH)[None, :]
         x = tl.load(here, mask=mask, other=0.0)
+        if MASKED:
+            kept = tl.load(feature_mask + (chain * nodes + n[:, None]) * WIDTH + c[None, :], mask=mask, other=0.0)
+            x = x * kept
         if head == 0:
             scale = tl.load(energy_scale + tl.load(species + chain * graph_nodes + n, mask=valid, other=0))
             scale = tl.where(valid, scale, 0.0)
             e = tl.load(energy_bar + chain * nodes + n, mask=valid, other=0.0) * scale
-            w_tilde += tl.sum(scale[:, None] * tl.load(here + 2 * version, mask=mask, other=0.0) + e[:, None] * x, 0)
+            tangent = tl.load(here + 2 * version, mask=mask, other=0.0)
+            if MASKED:
+                tangent = tangent * kept
+            w_tilde += tl.sum(scale[:, None] * tangent + e[:, None] * x, 0)
         s = tl.load(deviation_tilde + (head * chains + chain) * nodes + n, mask=valid, other=0.0)
         h0, h1, k0, k1 = _head_backward(x, s, w0, b0, w1, b1, w2, PREC)
         t0 = tl.dot(tl.trans(x), k0, t0, input_precision=PREC)

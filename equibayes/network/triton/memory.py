@@ -40,6 +40,18 @@ class Heads:
     unit: float
 
 
+@dataclass(frozen=True)
+class Tables:
+    """Jobs of all layers, one after the other; those of layer i lie between ends[i] and ends[i + 1]."""
+
+    jobs: torch.Tensor
+    ends: list[int]
+
+    def of(self, layers: slice) -> torch.Tensor:
+        first, last, _ = layers.indices(len(self.ends) - 1)
+        return self.jobs[self.ends[first] : self.ends[last]]
+
+
 class Memory:
     """Everything that lies on the device for K weight sets and graphs of one shape."""
 
@@ -55,9 +67,11 @@ class Memory:
         precision: str = "float32",
         tuning: Tuning | None = None,
         lean: bool = False,
+        masked: bool = False,
     ) -> None:
-        """lean: keep the radial weights of one layer at a time and compute them twice; for systems of many thousand atoms."""
-        self.lean = lean
+        """masked: features are multiplied by `mask` before readout and heads read them (dropout);
+        lean: keep the radial weights of one layer at a time and compute them twice; for systems of many thousand atoms."""
+        self.lean, self.masked = lean, masked
         self.network, self.shape, self.heads = network, shape, heads
         self.device, self.training = torch.device(device), training
         self.precision = PRECISIONS[precision]
@@ -114,6 +128,7 @@ class Memory:
         self.forces = self._zeros(chains, nodes, 3)
         self.energies = self._zeros(chains, nodes)
         self.deviations = self._zeros(2, chains, nodes)
+        self.mask = self._zeros(chains, nodes, config.channels[0]) if self.masked else self.pull
         self.tangents = self._zeros(chains, pairs, row) if self.training else self.pull
         if self.training:
             self.direction = self._zeros(chains, nodes, 3)
@@ -147,13 +162,13 @@ class Memory:
         self.after = [self._table(own.after) for own in jobs]
         self.after_back = [self._table(own.after_back) for own in jobs]
         self.before_back = [self._table(own.before_back) for own in jobs]
-        self.gradients = self._table([job for own in jobs for job in own.gradients])
+        self.gradients = self._tables([own.gradients for own in jobs])
         # the last layer of the radial networks, all interaction blocks at once
         depth, width = config.radial_mlp_depth, self.width
         self.radial_tile = channel_block(width)
         radial: list[Job] = []
-        back: list[Job] = []
-        gradients: list[Job] = []
+        back: list[list[Job]] = [[] for _ in self.columns]
+        gradients: list[list[Job]] = [[] for _ in self.columns]
         for number, columns in enumerate(self.columns):
             place = self.places.of[f"layer{number}.radial.{depth}"]
             hidden, start = number * 2 * pairs * width, self.radial_start[number]
@@ -162,11 +177,11 @@ class Memory:
             for c in range(0, columns, self.tile):
                 for i in range(0, width, self.radial_tile):
                     out = place + i * columns + c
-                    gradients.append([out, columns, hidden + i, width, both + c, columns, 1, -1, 1, twin])
+                    gradients[number].append([out, columns, hidden + i, width, both + c, columns, 1, -1, 1, twin])
             for c in range(0, width, self.radial_tile):
-                back.append([hidden + c, width, both, columns, columns, place + c * columns, columns, twin])
-        self.radial_jobs, self.radial_back = self._table(radial), self._table(back)
-        self.radial_gradients = self._table(gradients)
+                back[number].append([hidden + c, width, both, columns, columns, place + c * columns, columns, twin])
+        self.radial_jobs = self._table(radial)
+        self.radial_back, self.radial_gradients = self._tables(back), self._tables(gradients)
         offsets = [[self.places.of[f"layer{n}.radial.{i}"] for i in range(depth)] for n in range(len(self.columns))]
         self.radial_offsets = torch.tensor(offsets, dtype=torch.int64, device=self.device)
         places: list[int] = []
@@ -182,6 +197,10 @@ class Memory:
     def _table(self, jobs: list[Job]) -> torch.Tensor:
         rows = [job + [0] * (kernels.JOB - len(job)) for job in jobs]
         return torch.tensor(rows, dtype=torch.int64, device=self.device).reshape(-1, kernels.JOB)
+
+    def _tables(self, jobs: list[list[Job]]) -> "Tables":
+        ends = [sum(len(own) for own in jobs[:i]) for i in range(len(jobs) + 1)]
+        return Tables(self._table([job for own in jobs for job in own]), ends)
 
     def load_weights(self, forward: torch.Tensor) -> None:
         """Weights [K, P], scaled for the forward pass."""

@@ -45,6 +45,36 @@ def gather_pairs(frames, counter, f_vector, f_ends, vector, ends, batch, pair_ro
         tl.store(ends + out * 2 + i, tl.load(f_ends + place * 2 + i, mask=valid, other=0) * batch + b, mask=valid)
 
 
+@triton.jit(do_not_specialize=["atoms", "batch", "chains", "seed"])
+def dropout(
+    mask, frames, counter, f_order, first_step, identities, seed, stream, below, kept, atoms, batch, chains, CHANNELS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What multiplies the features in this step: 0 where a word of the counter-based noise is small, else `kept`.
+
+    Four channels share a counter; it counts atoms frame by frame in their own order, as the reference does.
+    """
+    QUADS: tl.constexpr = CHANNELS // 4
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    chain = tl.program_id(1).to(tl.int64)
+    valid = i < atoms * batch * QUADS
+    row, quad = i // QUADS, i % QUADS
+    a, b = row // batch, row % batch
+    now = tl.load(counter)
+    frame = tl.load(frames + (now * chains + chain) * batch + b, mask=valid, other=0)
+    atom = tl.load(f_order + frame * atoms + a, mask=valid, other=0).to(tl.int32)
+    zero = i * 0
+    step = (tl.load(first_step) + now).to(tl.int32)
+    w0, w1, w2, w3 = tl.philox(
+        seed, (b * atoms + atom) * QUADS + quad, zero + step, zero + tl.load(identities + chain), zero + stream
+    )
+    out = mask + (chain * atoms * batch + row) * CHANNELS + quad * 4
+    tl.store(out, tl.where(w0.to(tl.int64) < below, 0.0, kept), mask=valid)
+    tl.store(out + 1, tl.where(w1.to(tl.int64) < below, 0.0, kept), mask=valid)
+    tl.store(out + 2, tl.where(w2.to(tl.int64) < below, 0.0, kept), mask=valid)
+    tl.store(out + 3, tl.where(w3.to(tl.int64) < below, 0.0, kept), mask=valid)
+
+
 @triton.jit(do_not_specialize=["nodes"])
 def type_ranges(species, ranges, nodes, TYPES: tl.constexpr, BLOCK: tl.constexpr):
     """The first and (one past) the last row of each type."""

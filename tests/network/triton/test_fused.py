@@ -18,15 +18,16 @@ if torch.cuda.is_available():
 os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are imported; product code asks for a GPU, not for this
 
 from equibayes import selftest
+from equibayes.baselines.potentials import DropoutPotential, PointPotential
 from equibayes.bayes.fused import FusedModel
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.moving import MovingModel
 from equibayes.bayes.potential import Potential
-from equibayes.bayes.prior import StandardNormal
+from equibayes.bayes.prior import Flat, StandardNormal
 from equibayes.data.graph import graph_of
 from equibayes.network.config import NetworkConfig, preset
 from equibayes.network.triton.support import why_not
-from equibayes.sampling.chain import ChainRunner
+from equibayes.sampling.chain import AVERAGE_DECAY, ChainRunner
 from equibayes.sampling.fused import FusedSteps
 from equibayes.sampling.settings import sample_config
 
@@ -132,7 +133,11 @@ def test_less_memory_gives_the_same_bits(monkeypatch):
     assert torch.equal(found.energy, expected.energy)
 
 
-def run(folder, fused: bool, steps: int, monkeypatch, resume: bool = False):
+def posterior(model, data) -> Potential:
+    return Potential(model, data, StandardNormal())
+
+
+def run(folder, fused: bool, steps: int, monkeypatch, resume: bool = False, make=posterior, average: bool = False):
     """A short run of two chains with minibatches, an adapting mass and two phases."""
     frames = [selftest.cluster(2, seed) for seed in (8, 9, 10)]
     config = sample_config(
@@ -148,14 +153,14 @@ def run(folder, fused: bool, steps: int, monkeypatch, resume: bool = False):
         },
     )
     model = StochasticModel(TINY)
-    potential = Potential(model, selftest.data(frames, TINY, torch.float32, "cpu"), StandardNormal())
+    potential = make(model, selftest.data(frames, TINY, torch.float32, "cpu"))
 
     def steps_of(self, state):
-        make = FusedSteps(potential, state.sampler, self.key, config.sampler, longest=2, precision="float32")
-        return make if fused else None
+        options = {"longest": 2, "precision": "float32", "average": state.average, "decay": AVERAGE_DECAY}
+        return FusedSteps(potential, state.sampler, self.key, config.sampler, **options) if fused else None
 
     monkeypatch.setattr(ChainRunner, "_fused_steps", steps_of)
-    return ChainRunner(potential, config, folder=folder).run(resume=resume)
+    return ChainRunner(potential, config, folder=folder, average=average).run(resume=resume)
 
 
 def test_a_run_is_that_of_the_reference_and_goes_on_bit_for_bit(tmp_path, monkeypatch):
@@ -175,6 +180,24 @@ def test_a_run_is_that_of_the_reference_and_goes_on_bit_for_bit(tmp_path, monkey
     again = run(tmp_path / "run", True, 4, monkeypatch, resume=True)
     assert torch.equal(again.samples[-1], found.samples[-1])
     assert torch.equal(again.sampler.momentum, found.sampler.momentum)
+
+
+BASELINES = {
+    "ensemble": lambda model, data: Potential(model, data, Flat()),
+    "dropout": lambda model, data: DropoutPotential(model, data, seed=3, rate=0.3),
+    "point": PointPotential,
+}
+
+
+@pytest.mark.parametrize("kind", BASELINES)
+def test_baselines_are_those_of_the_reference(kind, monkeypatch):
+    options = {"make": BASELINES[kind], "average": kind == "point"}
+    expected, found = (run(None, fused, 3, monkeypatch, **options) for fused in (False, True))
+    other = run(None, True, 3, monkeypatch, average=kind == "point")
+    for ours, theirs, posteriors in zip(found.samples, expected.samples, other.samples):
+        assert selftest.relative(ours, theirs) < 1e-4
+        assert selftest.relative(posteriors, theirs) > 1e-3
+    assert found.history[-1]["log_posterior"] == pytest.approx(expected.history[-1]["log_posterior"], rel=1e-4)
 
 
 def test_reasons_to_use_the_reference():
