@@ -1,7 +1,7 @@
 """Predictions beside labels, as flat arrays: what every metric, table and figure starts from."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,8 +9,10 @@ import torch
 from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.predict import Prediction, predict_each
+from equibayes.posterior.sigma import Sigma
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,4 +111,19 @@ def collect(name: str, k: int, structures: Sequence[Structure], predictions: Seq
         frame=np.repeat(np.arange(len(structures)), [len(s) for s in structures]),
         **energy,
         **forces,
+    )
+
+
+def recalibrated(result: Evaluated, calibration: Calibration) -> Evaluated:
+    """What the same posterior says with a calibration, from what it said without: no prediction is made again."""
+    energy = calibration.energy.apply(Sigma(result.energy_epistemic, result.energy_aleatoric), result.k)
+    forces = calibration.forces.apply(Sigma(result.force_epistemic, result.force_aleatoric), result.k, result.number)
+    return replace(
+        result,
+        energy_sigma=energy.total,
+        energy_epistemic=energy.epistemic,
+        energy_aleatoric=energy.aleatoric,
+        force_sigma=forces.total,
+        force_epistemic=forces.epistemic,
+        force_aleatoric=forces.aleatoric,
     )

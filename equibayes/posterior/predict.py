@@ -122,18 +122,22 @@ class ReadyPosterior:
         self, pairs: Iterable[tuple[Structure, Graph]], ks: Sequence[int], *, members: bool = False
     ) -> Iterator[tuple[Prediction, ...]]:
         """For every structure with its graph the predictions of the first k samples, for each k of `ks`."""
-        for batch in _batches(pairs, max(1, self.edges_at_once // len(self.samples))):
-            frames = [structure for structure, _ in batch]
-            # geometry stays in float64, whatever the weights are: rounded positions would make the energy rough
-            graph = concatenate([graph for _, graph in batch]).to(self.samples.device)
-            output = self._evaluate(frames, graph)
-            yield from zip(*(_split(self.posterior, self.calibration, frames, output.first(k), members) for k in ks))
+        for batch in batches(pairs, max(1, self.edges_at_once // len(self.samples))):
+            yield from self.predict_batch(*joined(batch), ks, members=members)
+
+    def predict_batch(
+        self, frames: Sequence[Structure], graph: Graph, ks: Sequence[int], *, members: bool = False
+    ) -> Iterator[tuple[Prediction, ...]]:
+        """The same for frames whose graphs are one already, so that several posteriors can be asked about it."""
+        # geometry stays in float64, whatever the weights are: rounded positions would make the energy rough
+        output = self._evaluate(frames, graph.to(self.samples.device))
+        yield from zip(*(_split(self.posterior, self.calibration, frames, output.first(k), members) for k in ks))
 
     @property
     def edges_at_once(self) -> int:
         """Edges times samples that are evaluated together."""
         device = self.samples.device
-        if self.fused:
+        if self.fused and not self.posterior.dropout:  # masks are the model's own business, which needs more memory
             from equibayes.bayes.fused import edges_at_once
 
             return edges_at_once(device)
@@ -181,7 +185,12 @@ def _model_for(posterior: Posterior, samples: torch.Tensor) -> Any:
     return model
 
 
-def _batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[list[tuple[Structure, Graph]]]:
+def joined(batch: Sequence[tuple[Structure, Graph]]) -> tuple[list[Structure], Graph]:
+    """Structures, and one graph of all of theirs."""
+    return [structure for structure, _ in batch], concatenate([graph for _, graph in batch])
+
+
+def batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[list[tuple[Structure, Graph]]]:
     """Structures with their graphs, grouped to at most `limit` edges so that a batch fits the memory; a large one stands alone."""
     batch: list[tuple[Structure, Graph]] = []
     atoms = slots = 0

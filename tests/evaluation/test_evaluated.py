@@ -1,0 +1,51 @@
+"""Predictions beside labels."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+
+from equibayes.data import bundled_ethanol
+from equibayes.data.graph import graph_of
+from equibayes.data.reference import EnergyReference
+from equibayes.evaluation.evaluated import collect, evaluate_each, recalibrated
+from equibayes.posterior.calibration import Calibrated, Calibration, Rescaling
+from equibayes.posterior.file import Posterior
+from equibayes.posterior.predict import ReadyPosterior, joined
+from tests.models import small_model
+from tests.samples import SPECIES_OF
+
+FRAMES = bundled_ethanol("0:5")
+
+
+@pytest.fixture(scope="module")
+def posterior() -> Posterior:
+    model, weights = small_model(4)
+    reference = EnergyReference("given", {z: -10.0 * z for z in SPECIES_OF})
+    return Posterior(weights, torch.arange(4), torch.zeros(4, dtype=torch.int64), model.config, reference)
+
+
+def test_recalibrated_is_what_the_calibrated_posterior_says(posterior: Posterior) -> None:
+    calibration = Calibration(
+        energy=Calibrated("scale", {2: Rescaling(3.0, 1.5), 4: Rescaling(2.0, 1.2)}),
+        forces=Calibrated("species", {2: Rescaling(0.5, 1.5, {1: 0.7}), 4: Rescaling(1.5, 1.2, {1: 2.0, 6: 0.3})}),
+        data={"name": "made up", "frames": 5, "fingerprint": ""},
+    )
+    raw = evaluate_each(posterior, FRAMES, [2, 4])
+    expected = evaluate_each(replace(posterior, calibration=calibration.to_dict()), FRAMES, [2, 4])
+    for one, other in zip((recalibrated(each, calibration) for each in raw), expected):
+        for field in fields(one):
+            if isinstance(getattr(one, field.name), np.ndarray):
+                np.testing.assert_allclose(getattr(one, field.name), getattr(other, field.name), rtol=1e-12)
+    assert not np.allclose(raw[1].force_sigma, expected[1].force_sigma)
+
+
+def test_graphs_that_are_one_already(posterior: Posterior) -> None:
+    (expected,) = evaluate_each(posterior, FRAMES, [3])
+    ready = ReadyPosterior(posterior, "cpu")
+    pairs = [(s, graph_of(s, r_max=posterior.network.r_max, species_of=posterior.species_of)) for s in FRAMES]
+    predictions = [each for (each,) in ready.predict_batch(*joined(pairs), [3])]
+    got = collect(FRAMES.name, 3, FRAMES.structures, predictions)
+    np.testing.assert_allclose(got.force_sigma, expected.force_sigma, rtol=1e-9)
+    np.testing.assert_allclose(got.energy_mean, expected.energy_mean, rtol=1e-12)
