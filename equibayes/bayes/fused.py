@@ -120,27 +120,31 @@ class FusedModel:
         self._loaded: Weights | None = None
 
     def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
-        """As `StochasticModel.forward`, not differentiable; a feature mask goes to the reference."""
-        if feature_mask is not None or graph.species.shape[0] != 1:
+        """As `StochasticModel.forward`, not differentiable."""
+        if graph.species.shape[0] != 1:
             return self.model.forward(weights, graph, feature_mask=feature_mask)
         pairs = pairs_of(graph, len(self.model.config.type_names))
-        engine = self.engine_for(weights, pairs)
+        engine = self.engine_for(weights, pairs, masked=feature_mask is not None)
         engine.load_graph(pairs)
+        if feature_mask is not None:
+            engine.mask.copy_(feature_mask[:, pairs.order[0]])
         self._evaluate(engine)
         return self._output(engine, graph, pairs.order)
 
-    def engine_for(self, weights: Weights, pairs: Pairs) -> Engine:
+    def engine_for(self, weights: Weights, pairs: Pairs, *, masked: bool = False) -> Engine:
         """An engine of the right size with these weights; the last one is kept."""
         chains, device = weights["embedding"].shape[0], weights["embedding"].device
         # a little room, so that a molecule that moves keeps its engine
         slots, rows = filled_up(pairs.sender.shape[2], 4), filled_up(pairs.vector.shape[1], 64)
         shape = Shape(chains, 1, pairs.species.shape[1], slots, rows)
-        if self._engine is None or self._engine.shape != shape or self._engine.device != device:
+        kept = self._engine
+        if kept is None or (kept.shape, kept.masked, kept.device) != (shape, masked, device):
             self._engine = self._graph = self._loaded = None  # memory for one is enough
             lean = 2 * rows * chains > edges_at_once(device)
             self.prepare(shape.nodes * chains)
             self._engine = Engine(
-                self.model.network, self.layout, HEADS, shape, device=device, training=False, precision=self.precision, lean=lean
+                self.model.network, self.layout, HEADS, shape, device=device, training=False, precision=self.precision, lean=lean,
+                masked=masked,
             )  # fmt: skip
         if self._loaded is not weights:
             self._engine.load_weights(self.layout.flatten(weights))

@@ -200,6 +200,22 @@ def test_baselines_are_those_of_the_reference(kind, monkeypatch):
     assert found.history[-1]["log_posterior"] == pytest.approx(expected.history[-1]["log_posterior"], rel=1e-4)
 
 
+def test_predictions_with_masks():
+    model, frame = StochasticModel(TINY), selftest.cluster(3, 8)
+    graph = graph_of(frame, r_max=TINY.r_max, species_of=selftest.SPECIES)
+    weights = model.layout.forward_weights(selftest.weights(model, 2, 3).float())
+    mask = 2.0 * (torch.rand(2, 3, 16, generator=torch.Generator().manual_seed(1)) > 0.5).float()
+    single = graph.to(dtype=torch.float32)
+    expected = model.forward(weights, single, feature_mask=mask)
+    fused = FusedModel(model, "float32")
+    without = fused.forward(weights, single)
+    found = fused.forward(weights, single, feature_mask=mask)
+    assert selftest.relative(found.forces, expected.forces) < 1e-4
+    assert selftest.relative(found.energy, expected.energy) < 1e-5
+    assert selftest.relative(found.log_sigma_forces, expected.log_sigma_forces) < 1e-4
+    assert selftest.relative(without.forces, expected.forces) > 1e-2
+
+
 def test_reasons_to_use_the_reference():
     paper = preset("paper")
     assert why_not(paper, "cpu", torch.float32) == "there is no GPU"
