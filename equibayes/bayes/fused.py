@@ -137,19 +137,19 @@ class FusedModel:
         # a little room, so that a molecule that moves keeps its engine
         slots, rows = filled_up(pairs.sender.shape[2], 4), filled_up(pairs.vector.shape[1], 64)
         shape = Shape(chains, 1, pairs.species.shape[1], slots, rows)
-        kept = self._engine
-        if kept is None or (kept.shape, kept.masked, kept.device) != (shape, masked, device):
-            self._engine = self._graph = self._loaded = None  # memory for one is enough
+        engine = self._engine
+        if engine is None or (engine.shape, engine.masked, engine.device) != (shape, masked, device):
+            engine = self._engine = self._graph = self._loaded = None  # memory for one is enough
             lean = 2 * rows * chains > edges_at_once(device)
             self.prepare(shape.nodes * chains)
-            self._engine = Engine(
+            engine = self._engine = Engine(
                 self.model.network, self.layout, HEADS, shape, device=device, training=False, precision=self.precision, lean=lean,
                 masked=masked,
             )  # fmt: skip
         if self._loaded is not weights:
-            self._engine.load_weights(self.layout.flatten(weights))
+            engine.load_weights(self.layout.flatten(weights))
             self._loaded = weights
-        return self._engine
+        return engine
 
     def _evaluate(self, engine: Engine) -> None:
         """The second time the kernels are recorded, from then on replayed."""
