@@ -1,0 +1,202 @@
+"""Domain shift, part 1: sample and test one study; each method's numbers are written as soon as they are there.
+
+    python examples/domain_shift/study.py pedot   --device cuda --folder work --output results/domain-shift
+    python examples/domain_shift/study.py alkanes --device cuda --folder work --output results/domain-shift --data ALKANES
+    python examples/domain_shift/study.py 3bpa    --device cuda --folder work --output results/domain-shift
+    python examples/domain_shift/study.py pedot   --quick --folder work --output out      half a minute on a CPU, to see that it runs
+
+A killed run goes on with the same command; what is finished is left as it is.  Needs torch, numpy, safetensors and vesin only.
+`tables.py` makes tables and figures of the results.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from cases import CASES, INSIDE, Case, small
+from measures import TIMES_INSIDE, curves, detection, inside_error, measured, recalibrated
+
+from equibayes.baselines.contestants import METHODS, Contestant, obtain
+from equibayes.errors import InputError
+from equibayes.evaluation.evaluated import Evaluated, evaluate_each
+from equibayes.files import make_folder, write_text
+from equibayes.posterior.calibrate import calibrate
+from equibayes.posterior.calibration import Calibration
+from equibayes.posterior.file import Posterior
+from equibayes.sampling.progress import PlainDisplay
+from equibayes.sampling.settings import SampleConfig, sample_config
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmarks.provenance import provenance
+
+DEFAULT_METHODS = ("bayes", "dropout", "ensemble")
+MEMBERS = 8
+"""k of tables and figures."""
+
+
+def settings(case: Case, options: argparse.Namespace) -> SampleConfig:
+    """The preset `standard`, what the study needs, what the user says; frames to validate on are given by the study."""
+    own: dict[str, Any] = {"seed": options.seed, "data": {"validation": 0}, "output": {"checkpoint_seconds": 20.0}}
+    told: dict[str, Any] = {"burn_in": {}, "cycles": {}}
+    if options.steps:
+        told["burn_in"]["steps"] = options.steps
+    if options.cycle:
+        told["cycles"]["length"] = options.cycle
+    if options.batch_size:
+        told["burn_in"]["batch_size"] = told["cycles"]["batch_size"] = options.batch_size
+    network = None if options.quick else options.network
+    return sample_config("standard", network, own, case.settings, told)
+
+
+def settings_of(method: str, case: Case, config: SampleConfig) -> SampleConfig:
+    """As many networks in an ensemble as there are chains, each with the steps of a chain, its cycles included."""
+    if method != "ensemble":
+        return config
+    steps = config.schedule(len(case.train)).total_steps
+    return replace(config, samples=config.chains, burn_in=replace(config.burn_in, steps=steps))
+
+
+def latest_first(posterior: Posterior) -> Posterior:
+    """The last sample of every chain stands first: the first k samples are then from k chains, and furthest from their starts."""
+    keys = zip((-posterior.step).tolist(), posterior.chain.tolist())
+    order = [index for _, index in sorted((key, index) for index, key in enumerate(keys))]
+    return replace(
+        posterior, samples=posterior.samples[order], chain=posterior.chain[order], step=posterior.step[order]
+    )
+
+
+def report(case: Case, contestant: Contestant, device: str) -> dict[str, Any]:
+    """All numbers of one method."""
+    posterior = latest_first(contestant.posterior)
+    ks = [k for k in case.ks if k <= len(posterior)]
+    main = max(k for k in ks if k <= MEMBERS)
+    began = time.monotonic()
+    results = {
+        name: dict(zip(ks, evaluate_each(posterior, frames, ks, device=device)))
+        for name, (_, frames) in case.tests.items()
+    }
+    calibrated = calibrate(posterior, case.validation, device=device)
+    evaluating = time.monotonic() - began
+    assert calibrated.calibration is not None
+    calibration = Calibration.from_dict(calibrated.calibration)
+    kinds = {name: kind for name, (kind, _) in case.tests.items()}
+    threshold = TIMES_INSIDE * inside_error([by_k[main] for name, by_k in results.items() if kinds[name] == INSIDE])
+    fresh = {name: recalibrated(by_k[main], calibration) for name, by_k in results.items()}
+    with ThreadPoolExecutor() as pool:  # numpy sorts in all of them at once: a GPU is not kept waiting
+        jobs = {
+            name: {
+                "raw": {str(k): pool.submit(measured, result, threshold) for k, result in by_k.items()},
+                "recalibrated": {str(main): pool.submit(measured, fresh[name], threshold)},
+                "curves": {
+                    "raw": pool.submit(curves, by_k[main], threshold),
+                    "recalibrated": pool.submit(curves, fresh[name], threshold),
+                },
+            }
+            for name, by_k in results.items()
+        }
+        sets = {
+            name: {"kind": kinds[name]}
+            | {part: {key: job.result() for key, job in each.items()} for part, each in parts.items()}
+            for name, parts in jobs.items()
+        }
+    return {
+        "k": main,
+        "networks": contestant.networks,
+        "steps": contestant.steps,
+        "sampling_seconds": contestant.seconds,
+        "evaluation_seconds": evaluating,
+        "config": posterior.config,
+        "verdict": posterior.verdict,
+        "history": [row for row in posterior.history if "validation_force_mae_of_mean" in row],
+        "calibration": {
+            part: {"method": found.method, "choice": found.choice}
+            for part, found in (("forces", calibration.forces), ("energy", calibration.energy))
+        },
+        "sets": sets,
+        "detection": {
+            "raw": detect(kinds, {name: by_k[main] for name, by_k in results.items()}),
+            "recalibrated": detect(kinds, fresh),
+        },
+    }
+
+
+def detect(kinds: dict[str, str], results: dict[str, Evaluated]) -> dict[str, Any]:
+    inside = [result for name, result in results.items() if kinds[name] == INSIDE]
+    return detection(inside, {name: result for name, result in results.items() if kinds[name] != INSIDE})
+
+
+def run(case: Case, options: argparse.Namespace) -> None:
+    """Method by method: sample or train, test, write."""
+    config = settings(case, options)
+    folder, output = make_folder(options.folder / case.name), make_folder(options.output / case.name)
+    for method in options.methods:
+        file = output / f"{method}.json"
+        own = settings_of(method, case, config)
+        key = {"settings": json.loads(json.dumps(own.to_dict())), "data": case.fingerprints()}
+        if file.exists():
+            there = json.loads(file.read_text(encoding="utf-8"))
+            if any(there.get(name) != value for name, value in key.items()):
+                raise InputError(f"{file}: was made with other data or settings; name another --output")
+            print(f"{case.name} {method}: there already", flush=True)
+            continue
+        contestant = obtain(
+            method, case.train, own, folder, validation=case.validation, device=options.device, display=PlainDisplay()
+        )
+        about = provenance()
+        about["commit"] = options.commit or about["commit"]
+        found = {
+            "case": case.name,
+            "method": method,
+            **key,
+            "seed": options.seed,
+            "provenance": about,
+            "precision": own.precision if options.device.startswith("cuda") else "float32",
+            **report(case, contestant, options.device),
+        }
+        write_text(file, json.dumps(found) + "\n")
+        print(f"{case.name} {method}: {said(found)}", flush=True)
+
+
+def said(found: dict[str, Any]) -> str:
+    """One line: error and σ of every test set."""
+    k = str(found["k"])
+    values = [(name, each["raw"][k]) for name, each in found["sets"].items()]
+    words = [f"{name} {1e3 * v['force_rmse']:.1f} (σ {1e3 * v['rms_sigma']:.1f})" for name, v in values]
+    return f"RMS errors of forces, meV/Å: {', '.join(words)}; {found['sampling_seconds'] or 0:.0f} s"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", choices=CASES, help="which study")
+    parser.add_argument("--data", type=Path, help="folder of its npz files (default: where the repository has them)")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
+    parser.add_argument("--folder", type=Path, default=Path("build/domain-shift"), help="posteriors and checkpoints")
+    parser.add_argument("--output", type=Path, default=Path("results/domain-shift"), help="where CASE/METHOD.json go")
+    parser.add_argument(
+        "--methods", nargs="+", choices=METHODS, default=DEFAULT_METHODS, help="bayes dropout ensemble by default"
+    )
+    parser.add_argument("--steps", type=int, help="of the burn-in (default: 24000, pedot 8000)")
+    parser.add_argument("--cycle", type=int, help="steps from one sample of a chain to the next (default: 2000)")
+    parser.add_argument("--batch-size", type=int, help="frames in a minibatch (default: 8, pedot 2)")
+    parser.add_argument("--network", help="another network than `paper`: tiny, small, …")
+    parser.add_argument("--seed", type=int, default=0, help="of splits, chains and minibatches")
+    parser.add_argument("--commit", help="of the code, where there is no git")
+    parser.add_argument("--quick", action="store_true", help="a tiny network and few frames: shows that it runs")
+    options = parser.parse_args(arguments)
+    make, place = CASES[options.case]
+    case = make(options.data or place, options.seed)
+    run(small(case) if options.quick else case, options)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        raise SystemExit(f"study.py: {error}") from None
