@@ -32,10 +32,12 @@ from equibayes.network.config import NetworkConfig, preset
 from equibayes.network.scales import fit_scales
 from equibayes.sampling import sghmc
 from equibayes.sampling.noise import NoiseKey
+from equibayes.sampling.precompile import precompile
 from equibayes.sampling.schedule import StepPlan
 from equibayes.units import KCAL_PER_MOL
 
 PRECISIONS = ("tf32", "tf32x3", "float32")
+CURVES = "tf32x3"  # the default of a run
 MOLECULES = ("ethanol", "malonaldehyde", "benzene", "toluene", "aspirin", "azobenzene")
 GOALS = {
     "ethanol K=1": 0.9,
@@ -94,6 +96,7 @@ def sampler_step(frames: list[Structure], chains: int, batch: int, precision: st
     data = ResidentData(
         frames, r_max=config.r_max, species_of=species_of(config), reference=[mean] * len(frames), device="cuda"
     )
+    precompile(config, precision, chains, chains * batch * len(frames[0]), training=True)
     model = StochasticModel(config)
     state = sghmc.init(model.layout.start(chains, 0).cuda())
     key, sampler = NoiseKey(0, tuple(range(chains))), sghmc.SGHMCConfig()
@@ -156,6 +159,7 @@ def moving(frame: Structure, config: NetworkConfig, k: int, precision: str, skin
     start = time.perf_counter()
     graph = graph_of(frame, r_max=config.r_max + skin, species_of=species_of(config)).to("cuda")
     listed = time.perf_counter() - start
+    precompile(config, precision, k, k * len(frame), training=False)
     system = MovingModel(model, weights, graph, precision)
     system.load(graph, frame.positions)
     system(frame.positions)
@@ -229,11 +233,11 @@ def measure(
         return result
     if not quick:
         for chains in (2, 4, 16):
-            step("ethanol", chains, 32, "tf32")
+            step("ethanol", chains, 32, CURVES)
         for batch, chains in product((4, 8, 16, 64), (1, 8)):
-            step("ethanol", chains, batch, "tf32")
+            step("ethanol", chains, batch, CURVES)
         for name in ("benzene", "toluene", "azobenzene"):
-            step(name, 8, 32, "tf32")
+            step(name, 8, 32, CURVES)
         for cells in (2, 5, 10, 16, 23):
             move("silicon, cutoff 4 Å", silicon(cells), narrow, 1, "tf32x3", 0.0)
     # last, because the official package changes the default precision of torch
@@ -249,7 +253,7 @@ def figure(result: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     drawn, axes = pyplot.subplots(1, 4, figsize=(15, 3.4), constrained_layout=True)
-    steps = [row for row in result["steps"] if row["precision"] == "tf32"]
+    steps = [row for row in result["steps"] if row["precision"] == CURVES]
     by_chains = sorted({row["chains"]: row for row in steps if row["name"] == "ethanol" and row["batch"] == 32}.items())
     axes[0].plot([k for k, _ in by_chains], [row["ms_per_chain"] for _, row in by_chains], "o-")
     axes[0].set(xlabel="chains", ylabel="ms a step and chain", title="ethanol, batch 32", xscale="log", ylim=(0, None))
