@@ -1,0 +1,146 @@
+"""From a posterior to everything that tables and figures need: a dictionary that goes to JSON as it stands.
+
+All methods are asked about the same frames of one molecule, so graphs are made and joined once and stay on the device.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+
+from equibayes.data import Dataset
+from equibayes.data.graph import Graph, graph_of
+from equibayes.data.structures import Structure
+from equibayes.evaluation import metrics
+from equibayes.evaluation.calibration_metrics import calibration_curve, places
+from equibayes.evaluation.density import error_density
+from equibayes.evaluation.evaluated import Evaluated, collect, recalibrated
+from equibayes.evaluation.figures.curves import roc_curve
+from equibayes.evaluation.tables import measure
+from equibayes.posterior.calibration import Calibration
+from equibayes.posterior.file import Posterior
+from equibayes.posterior.predict import ReadyPosterior, batches, joined
+from equibayes.sampling.records import round_significant
+
+KS = (1, 2, 4, 8)
+MULTIPLE = 3
+"""Where no error reaches the paper's 1 kcal/(mol Å), outliers are those above so many times the mean absolute error."""
+# edges of a batch: with 8 samples about 26 GB of a GPU that others use too
+EDGES = {"cuda": 100_000, "cpu": 1_250}
+LEVELS = np.linspace(0.01, 0.99, 99)
+POINTS, BINS = 200, 60
+
+
+class TestFrames:
+    """Frames with their graphs on a device."""
+
+    __test__ = False  # for pytest
+
+    def __init__(self, data: Dataset, device: torch.device | str) -> None:
+        self.data, self.device = data, torch.device(device)
+        self._known: tuple[float, dict[int, int]] | None = None
+        self._batches: list[tuple[list[Structure], Graph]] = []
+
+    def batches(self, posterior: Posterior) -> list[tuple[list[Structure], Graph]]:
+        """Joined graphs; those of the last posterior if it sees atoms in the same way."""
+        wanted = (posterior.network.r_max, posterior.species_of)
+        if wanted != self._known:
+            r_max, species_of = self._known = wanted
+            pairs = ((s, graph_of(s, r_max=r_max, species_of=species_of)) for s in self.data)
+            parts = (joined(batch) for batch in batches(pairs, EDGES[self.device.type]))
+            self._batches = [(frames, graph.to(self.device)) for frames, graph in parts]
+        return self._batches
+
+    def evaluate(self, posterior: Posterior) -> list[Evaluated]:
+        """One for each k of KS that the posterior has samples for."""
+        ks = [k for k in KS if k <= len(posterior)]
+        ready = ReadyPosterior(posterior, self.device, k=ks[-1])
+        predictions = [
+            each for frames, graph in self.batches(posterior) for each in ready.predict_batch(frames, graph, ks)
+        ]
+        if self.device.type == "cuda":
+            del ready
+            torch.cuda.empty_cache()  # other runs may share the GPU
+        return [
+            collect(self.data.name, k, self.data.structures, [each[i] for each in predictions])
+            for i, k in enumerate(ks)
+        ]
+
+
+def describe(results: Sequence[Evaluated], calibration: dict[str, Any]) -> dict[str, Any]:
+    """Metrics by k, raw and recalibrated, and the curves of the largest k."""
+    raw, fixed = results[-1], recalibrated(results[-1], Calibration.from_dict(calibration))
+    with ThreadPoolExecutor() as pool:  # numpy lets go of the interpreter while it sorts
+        measured = list(pool.map(all_metrics, [*results, fixed]))
+    choice = {
+        part: {"method": calibration[part]["method"], **calibration[part]["choice"]} for part in ("forces", "energy")
+    }
+    return {
+        "raw": {str(result.k): values for result, values in zip(results, measured)},
+        "recalibrated": {str(fixed.k): measured[-1]},
+        "recalibration": choice,
+        "curves": {
+            "roc": roc(raw, metrics.OUTLIER_THRESHOLD),
+            "roc_relative": roc(raw, MULTIPLE * measured[-2]["force_mae"]),
+            "calibration": {
+                "expected": _numbers(LEVELS),
+                "raw": _observed(raw),
+                "recalibrated": _observed(fixed),
+            },
+            "density": {"raw": density(raw), "recalibrated": density(fixed)},
+        },
+    }
+
+
+def all_metrics(result: Evaluated) -> dict[str, Any]:
+    """Those of every evaluation, and the ROC AUC for errors above a multiple of their mean, which every method has some of."""
+    values = measure(result)
+    threshold = MULTIPLE * values["force_mae"]
+    values["force_auc_relative"] = metrics.roc_auc(np.abs(result.force_error) > threshold, result.force_sigma)
+    values["force_auc_relative_threshold"] = threshold
+    return values
+
+
+def roc(result: Evaluated, threshold: float) -> dict[str, Any] | None:
+    """The curve of finding force components with an error above the threshold (eV/Å) by σ; None where there are none."""
+    outlier = np.abs(result.force_error).ravel() > threshold
+    curve = roc_curve(outlier, result.force_sigma.ravel(), POINTS)
+    if curve is None:
+        return None
+    area = metrics.roc_auc(outlier, result.force_sigma)
+    flagged, found = (_numbers(part) for part in curve)
+    return {"threshold": threshold, "outliers": int(outlier.sum()), "auc": area, "flagged": flagged, "found": found}
+
+
+def density(result: Evaluated) -> dict[str, Any]:
+    """Observed and predicted density of force errors, 1/(eV/Å), on bins that reach to where one error in a thousand lies outside."""
+    reach = 1.15 * float(np.quantile(np.abs(result.force_error), 0.999))
+    found = error_density(result.force_error, result.force_sigma, reach / BINS, reach)
+    return {
+        "left": _numbers(found.left),
+        "width": found.width,
+        "observed": _numbers(found.observed / found.width),
+        "predicted": _numbers(found.predicted / found.width),
+    }
+
+
+def _observed(result: Evaluated) -> list[float]:
+    return _numbers(calibration_curve(places(result.force_error, result.force_sigma), LEVELS))
+
+
+def _numbers(values: Iterable[float]) -> list[float]:
+    return [round_significant(float(value)) for value in values]
+
+
+def held_back_history(posterior: Posterior) -> Iterator[dict[str, Any]]:
+    """Force error on the held-back frames against the step, eV/Å: of the mean over chains, and of each."""
+    for record in posterior.history:
+        if "validation_force_mae_of_mean" in record:
+            yield {
+                "step": record["step"],
+                "phase": record["phase"],
+                "force_mae_of_mean": record["validation_force_mae_of_mean"],
+                "force_mae": record["validation_force_mae"],
+            }
