@@ -1,17 +1,20 @@
 """How the chains do on frames that they do not see."""
 
+from dataclasses import fields
 from typing import Any
 
 import torch
 
 from equibayes.bayes.likelihood import log_likelihood
-from equibayes.bayes.model import StochasticModel
+from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.potential import force_summary
 from equibayes.data.resident import ResidentData
 from equibayes.sampling.records import round_significant
 
 # force components whose predictions are traced, to see whether the chains agree (weights themselves have symmetries)
 PROBES = 16
+# edges times chains evaluated at once: about 0.12 MB each for the paper's network
+EDGES_AT_ONCE = 100_000
 
 
 @torch.no_grad()
@@ -23,7 +26,7 @@ def validate(
     The error of the mean over chains leaves out those that are not `good` [K].
     """
     graph, labels = data.batch(torch.arange(len(data), device=position.device)[None])
-    output = model(position, graph)
+    output = in_parts(model, position, data)
     mae, sigma = force_summary(output, graph, labels)
     real = graph.real[0].nonzero().flatten()
     components = output.forces[:, real].flatten(1)
@@ -39,3 +42,13 @@ def validate(
         "validation_force_mae_of_mean": round_significant(float(mean_error)),
         "probes": [[round_significant(value) for value in row] for row in components[:, chosen].tolist()],
     }
+
+
+def in_parts(model: StochasticModel, position: torch.Tensor, data: ResidentData) -> ModelOutput:
+    """The model's output for all frames [K, …], a few at a time: thirty frames of 160 atoms under eight chains would need 80 GB."""
+    edges = data.frames.sender[0].numel()
+    few = max(1, EDGES_AT_ONCE // (edges * len(position)))
+    numbers = torch.arange(len(data), device=position.device)
+    parts = [model(position, data.batch(own[None])[0]) for own in numbers.split(few)]
+    # atoms and structures stand on the second axis of everything
+    return ModelOutput(*(torch.cat([getattr(part, each.name) for part in parts], 1) for each in fields(ModelOutput)))

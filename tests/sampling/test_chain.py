@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from equibayes.bayes.model import ModelOutput
 from equibayes.bayes.potential import Evaluation
 from equibayes.bayes.prior import CentredNormal, StandardNormal
 from equibayes.data import Dataset, Structure
+from equibayes.data.graph import Graph
 from equibayes.errors import InputError
 from equibayes.posterior.sample import gather, make_prior, prepare, sample
+from equibayes.sampling import validation
 from equibayes.sampling.chain import ChainRunner
 from equibayes.sampling.run_state import RunState
 from tests.runs import ethanol_frames, runner_of, small_config
@@ -297,6 +300,24 @@ def test_frames_that_are_held_back_already(data: Dataset) -> None:
     assert [s.source for s in prepared.validation] == [s.source for s in data[12:15]]
     with pytest.raises(InputError, match=r"others: .* set data.validation=0"):
         prepare(train, small_config({"data": {"validation": 2}}), others)
+
+
+def test_held_back_frames_are_evaluated_in_parts(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large ones do not fit the memory together; what is said of them does not depend on it."""
+    config = small_config({"data": {"validation": 7}, "network": {"model_dtype": "float64"}})
+    prepared = prepare(data, config)
+    frames, theta = prepared.resident(prepared.validation, "cpu"), prepared.model.layout.start(2, 0, torch.float64)
+    whole = validation.validate(prepared.model, theta, frames)
+    sizes = []
+    call = prepared.model.__call__
+
+    def counting(position: torch.Tensor, graph: Graph) -> ModelOutput:
+        sizes.append(graph.num_atoms.shape[1])
+        return call(position, graph)
+
+    monkeypatch.setattr(validation, "EDGES_AT_ONCE", 3 * 2 * frames.frames.sender[0].numel())
+    assert validation.validate(counting, theta, frames) == whole  # type: ignore[arg-type]
+    assert sizes == [3, 3, 1]
 
 
 def test_fewer_frames_than_a_batch(data: Dataset) -> None:
