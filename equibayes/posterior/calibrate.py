@@ -1,6 +1,6 @@
 """Recalibration on validation frames: predict them, choose a method (choose.py), fit it for every k (rescale.py), store it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,13 @@ def calibrate(
     ks = _numbers_of_samples(len(posterior))
     raw = replace(posterior, calibration=None)
     predictions = list(predict_each(raw, progress(data.structures), ks, device=device))
-    by_k = {k: [each[i] for each in predictions] for i, k in enumerate(ks)}
+    return with_calibration(posterior, data, {k: [each[i] for each in predictions] for i, k in enumerate(ks)}, method)
+
+
+def with_calibration(
+    posterior: Posterior, data: Dataset, by_k: Mapping[int, Sequence[Prediction]], method: str = "auto"
+) -> Posterior:
+    """The same where the frames have been predicted already, uncalibrated, with the first k samples for some k."""
     calibration = Calibration(
         energy=find({k: energy_residuals(data, each, k) for k, each in by_k.items()}, method),
         forces=find({k: force_residuals(data, each, k) for k, each in by_k.items()}, method),

@@ -26,14 +26,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from protocol import METHODS, Case, compete, finished_elsewhere, make_case
-from testing import TestFrames, describe, held_back_history
+from testing import Frames, describe, held_back_history
 
 from benchmarks.provenance import provenance
 from equibayes.baselines.contestants import Contestant
 from equibayes.data import Dataset
 from equibayes.errors import InputError
 from equibayes.files import make_folder, write_text
-from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.file import Posterior, load
 from equibayes.sampling.chain import Interrupted
 from equibayes.sampling.progress import Silent, choose_display
@@ -110,7 +109,7 @@ class Study:
 
     def __init__(self, case: Case, device: torch.device, folder: Path, output: Path) -> None:
         self.case, self.device, self.folder, self.output = case, device, folder, output
-        self.frames = TestFrames(case.test, device)
+        self.frames = Frames(case.held_back, case.test, device)
         self.pool = ThreadPoolExecutor(1)
         self.pending: list[Future[None]] = []
         self.about: dict[str, Any] = {}
@@ -132,9 +131,7 @@ class Study:
             print(f"{self.case.name} {method}: stopped at step {stop.step}", flush=True)
             self.stopped = time.monotonic() < deadline
             return False
-        calibrated = calibrate(found.posterior, self.case.held_back, device=self.device)
-        if not self._result(method).exists():
-            self.test(found, calibrated, self.case.held_back)
+        calibrated = self.test(found, self.frames)
         if compact:
             self.write_compact(calibrated)
         return True
@@ -145,14 +142,14 @@ class Study:
             print(f"{self.case.name} {PAPER_CHAIN}: done before", flush=True)
             return
         found, held_back = finished_elsewhere(file, self.case)
-        self.test(found, calibrate(found.posterior, held_back, device=self.device), held_back)
+        self.test(found, Frames(held_back, self.case.test, self.device))
 
-    def test(self, found: Contestant, calibrated: Posterior, held_back: Dataset) -> None:
-        """Predict all test frames; the rest is done in the background."""
+    def test(self, found: Contestant, frames: Frames) -> Posterior:
+        """Predict all frames; the rest is done in the background.  The posterior comes back calibrated."""
         began = time.monotonic()
-        results = self.frames.evaluate(found.posterior)
+        calibrated, results = frames.ask(found.posterior)
         seconds = time.monotonic() - began
-        content = self._origin(found, held_back) | {"prediction_seconds": round(seconds, 3)}
+        content = self._origin(found, frames.held_back) | {"prediction_seconds": round(seconds, 3)}
 
         def finish() -> None:
             content.update(describe(results, calibrated.calibration or {}))
@@ -166,6 +163,7 @@ class Study:
             )
 
         self.pending.append(self.pool.submit(finish))
+        return calibrated
 
     def write_compact(self, calibrated: Posterior) -> None:
         """A small file for the documentation, and what half precision changes."""
@@ -174,14 +172,14 @@ class Study:
         kept = [{name: value for name, value in record.items() if name not in LEFT_OUT} for record in kept]
         small = replace(calibrated, history=kept)
         small.save(path, half_precision=True)
-        some = TestFrames(self.case.test[:HALF_FRAMES], self.device)
-        before, after = (some.evaluate(replace(p, calibration=None))[-1] for p in (calibrated, load(path)))
+        some = Frames(self.case.held_back, self.case.test[:HALF_FRAMES], self.device)
+        before, after = (some.ask(posterior)[1][-1] for posterior in (calibrated, load(path)))
         moved, sigma = after.force_mean - before.force_mean, after.force_sigma / before.force_sigma - 1
         effect = {
             "file": path.name,
             "bytes": path.stat().st_size,
             "members": len(small),
-            "frames": len(some.data),
+            "frames": len(some.test),
             "force_change_rms": float((moved**2).mean() ** 0.5),
             "force_change_max": float(abs(moved).max()),
             "energy_change_rms": float(((after.energy_mean - before.energy_mean) ** 2).mean() ** 0.5),

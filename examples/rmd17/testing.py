@@ -5,6 +5,7 @@ All methods are asked about the same frames of one molecule, so graphs are made 
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ from equibayes.evaluation.density import error_density
 from equibayes.evaluation.evaluated import Evaluated, collect, recalibrated
 from equibayes.evaluation.figures.curves import roc_curve
 from equibayes.evaluation.tables import measure
+from equibayes.posterior.calibrate import with_calibration
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.predict import ReadyPosterior, batches, joined
+from equibayes.posterior.predict import ReadyPosterior, joined
 from equibayes.sampling.records import round_significant
 
 KS = (1, 2, 4, 8)
@@ -33,40 +35,43 @@ LEVELS = np.linspace(0.01, 0.99, 99)
 POINTS, BINS = 200, 60
 
 
-class TestFrames:
-    """Frames with their graphs on a device."""
+class Frames:
+    """Held-back frames to calibrate on and test frames, with their graphs on a device: one pass answers for both."""
 
-    __test__ = False  # for pytest
-
-    def __init__(self, data: Dataset, device: torch.device | str) -> None:
-        self.data, self.device = data, torch.device(device)
+    def __init__(self, held_back: Dataset, test: Dataset, device: torch.device | str) -> None:
+        self.held_back, self.test, self.device = held_back, test, torch.device(device)
         self._known: tuple[float, dict[int, int]] | None = None
         self._batches: list[tuple[list[Structure], Graph]] = []
+
+    def ask(self, posterior: Posterior) -> tuple[Posterior, list[Evaluated]]:
+        """The posterior with a calibration, and what it says without it about the test frames, for each k of KS that it can."""
+        ks = [k for k in KS if k <= len(posterior)]
+        ready = ReadyPosterior(replace(posterior, calibration=None), self.device, k=ks[-1])
+        answers = [each for frames, graph in self.batches(posterior) for each in ready.predict_batch(frames, graph, ks)]
+        if self.device.type == "cuda":
+            del ready
+            torch.cuda.empty_cache()  # other runs may share the GPU
+        count = len(self.held_back)
+        by_k = {k: [each[i] for each in answers] for i, k in enumerate(ks)}
+        calibrated = with_calibration(posterior, self.held_back, {k: own[:count] for k, own in by_k.items()})
+        return calibrated, [collect(self.test.name, k, self.test.structures, own[count:]) for k, own in by_k.items()]
 
     def batches(self, posterior: Posterior) -> list[tuple[list[Structure], Graph]]:
         """Joined graphs; those of the last posterior if it sees atoms in the same way."""
         wanted = (posterior.network.r_max, posterior.species_of)
         if wanted != self._known:
             r_max, species_of = self._known = wanted
-            pairs = ((s, graph_of(s, r_max=r_max, species_of=species_of)) for s in self.data)
-            parts = (joined(batch) for batch in batches(pairs, EDGES[self.device.type]))
-            self._batches = [(frames, graph.to(self.device)) for frames, graph in parts]
+            pairs = [
+                (s, graph_of(s, r_max=r_max, species_of=species_of))
+                for data in (self.held_back, self.test)
+                for s in data
+            ]
+            # of equal size: kernels for a small rest would have to be compiled by themselves
+            edges = sum(graph.sender.numel() for _, graph in pairs)
+            parts = np.array_split(np.arange(len(pairs)), min(len(pairs), -(-edges // EDGES[self.device.type])))
+            together = (joined([pairs[i] for i in part]) for part in parts)
+            self._batches = [(frames, graph.to(self.device)) for frames, graph in together]
         return self._batches
-
-    def evaluate(self, posterior: Posterior) -> list[Evaluated]:
-        """One for each k of KS that the posterior has samples for."""
-        ks = [k for k in KS if k <= len(posterior)]
-        ready = ReadyPosterior(posterior, self.device, k=ks[-1])
-        predictions = [
-            each for frames, graph in self.batches(posterior) for each in ready.predict_batch(frames, graph, ks)
-        ]
-        if self.device.type == "cuda":
-            del ready
-            torch.cuda.empty_cache()  # other runs may share the GPU
-        return [
-            collect(self.data.name, k, self.data.structures, [each[i] for each in predictions])
-            for i, k in enumerate(ks)
-        ]
 
 
 def describe(results: Sequence[Evaluated], calibration: dict[str, Any]) -> dict[str, Any]:
