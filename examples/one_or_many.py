@@ -48,8 +48,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.provenance import provenance
 
 LEVELS = np.linspace(0.05, 0.95, 19)
-HISTORY = 120
-"""Records of a run that are kept for the figures."""
+RECORDS = 60
+"""Of a run, each with a look at the held-back frames."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ class Plan:
             "sampler": {"integrator": case.integrator, "temperature": case.temperature},
             "burn_in": {"steps": max(1, round(case.burn_in * self.burn_in)), "initial": case.initial},
             "cycles": {"length": max(1, round(case.cycle * self.cycle))},
+            "output": {"records": RECORDS, "validations": RECORDS},
         }
         return sample_config("standard", self.network, values)
 
@@ -203,7 +204,7 @@ class Study:
             "verdict": posterior.verdict,
             "agreement": self.agreement(posterior, held_back),
             "views": self.views(posterior, held_back, thorough=case.asks == "chains"),
-            "history": thinned(posterior.history),
+            "history": in_short(posterior.history),
             "data": {"train": self.data.fingerprint(), "test": self.test.fingerprint()},
             "wall_seconds": {"sampling": sampled - began, "all": time.monotonic() - began},
             "provenance": {**provenance(), **({"commit": self.commit} if self.commit else {})},
@@ -351,8 +352,8 @@ def quantiles(values: np.ndarray) -> dict[str, float] | None:
     return {name: float(np.nanquantile(values, q)) for name, q in (("5%", 0.05), ("median", 0.5), ("95%", 0.95))}
 
 
-def thinned(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Means over chains, of some of the records."""
+def in_short(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Means over chains."""
     names = (
         "learning_rate",
         "force_mae",
@@ -361,9 +362,8 @@ def thinned(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         "validation_force_mae",
         "validation_force_sigma",
     )
-    watched = [record for record in history if "validation_force_mae" in record] or list(history)
     rows = []
-    for record in watched[:: max(1, -(-len(watched) // HISTORY))]:
+    for record in history:
         row: dict[str, Any] = {"step": record["step"], "phase": record["phase"]}
         for name in names:
             known = [value for value in record.get(name, []) if value is not None]

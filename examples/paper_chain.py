@@ -1,0 +1,202 @@
+"""The paper's chain, looked at: a figure and a table from what `equibayes sample --preset paper-rmd17` left, finished or not.
+
+    python examples/paper_chain.py                                     results/speed/ethanol-paper-chain
+    python examples/paper_chain.py FOLDER --commit ef0cf8a --hardware "NVIDIA H200"
+
+FOLDER holds metrics.jsonl and config.yaml of the run's folder and log.txt, what the command printed.  Writes README.md, history.png and
+history.json (the table) there.  The posterior itself is evaluated by examples/rmd17.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from equibayes.errors import InputError
+from equibayes.evaluation.figures.style import MEV, colour, figure, log_ticks, series, styled
+from equibayes.files import write_atomically, write_text
+
+Record = dict[str, Any]
+ROWS = 14
+"""Of the table; beside them the ends of cycles, where samples are taken."""
+WINDOW = 9
+"""Records of minibatch errors that are averaged for a line."""
+PANELS = (
+    ("force_mae", "validation_force_mae", MEV, "log", "force error (MAE)\n/ (meV/Å)"),
+    ("force_sigma", "validation_force_sigma", MEV, "log", "σ of forces\n/ (meV/Å)"),
+    ("kinetic_temperature", "", 1.0, "linear", "temperature\nof the momenta"),
+    ("learning_rate", "", 1.0, "log", "learning rate"),
+)
+
+
+def read(folder: Path) -> tuple[list[Record], dict[str, Any], dict[str, int]]:
+    """Records by rising step (the later where a step was done again), settings, and the planned numbers of steps and frames."""
+    try:
+        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        log = (folder / "log.txt").read_text(encoding="utf-8")
+    except OSError as cause:
+        raise InputError(f"{cause.filename}: missing; copy it from the run's folder") from None
+    records = {record["step"]: record for record in map(json.loads, filter(None, lines))}
+    found = re.search(r"(\d+) steps \((\d+) burn-in\), (\d+) samples; (\d+) frames to learn from, (\d+) held back", log)
+    if not records or not found:
+        raise InputError(f"{folder}: metrics.jsonl is empty, or log.txt does not say how many steps were planned")
+    planned = dict(zip(("steps", "burn_in", "samples", "train", "held_back"), map(int, found.groups())))
+    return [records[step] for step in sorted(records)], config, planned
+
+
+def value(record: Record, key: str) -> float:
+    """Mean over chains; NaN where there is none."""
+    known = [each for each in record.get(key) or [] if each is not None]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def chosen(records: Sequence[Record]) -> list[Record]:
+    """Some of the records, evenly, with the last, and every end of a cycle."""
+    even = {records[round(i)]["step"] for i in np.linspace(0, len(records) - 1, min(ROWS, len(records)))}
+    return [record for record in records if record["step"] in even | set(sample_steps(records))]
+
+
+def sample_steps(records: Sequence[Record]) -> list[int]:
+    """Where samples were taken: the last record of the burn-in once it is over, and of every cycle that another follows."""
+    return [a["step"] for a, b in zip(records, records[1:]) if a["cycle"] != b["cycle"]]
+
+
+def rows(records: Sequence[Record]) -> list[dict[str, Any]]:
+    return [
+        {
+            "step": record["step"],
+            "seconds": record.get("seconds"),
+            "phase": record["phase"] if record["cycle"] < 0 else f"cycle {record['cycle'] + 1}",
+            **{key: value(record, key) for key in ("learning_rate", "force_mae", "force_sigma", "kinetic_temperature")},
+            **{key: value(record, key) for key in ("validation_force_mae", "validation_force_sigma")},
+        }
+        for record in chosen(records)
+    ]
+
+
+def table(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """Markdown; errors of the minibatch and of the held-back frames, meV/Å."""
+    text = [
+        "| step | minutes | phase | γ | error, minibatch | error, held back | σ, minibatch | σ, held back | temperature |",
+        "|---" * 9 + "|",
+    ]
+    for line in lines:
+        cells = [
+            f"{line['step']:,}".replace(",", " "),
+            _text(line["seconds"], ".1f", 1 / 60),
+            line["phase"].replace("_", "-"),
+        ]
+        cells += [_text(line["learning_rate"], ".1e", 1)]
+        cells += [
+            _text(line[key], ".1f", MEV)
+            for key in ("force_mae", "validation_force_mae", "force_sigma", "validation_force_sigma")
+        ]
+        text.append(f"| {' | '.join([*cells, _text(line['kinetic_temperature'], '.3f', 1)])} |")
+    return text
+
+
+def _text(number: float | None, form: str, scale: float) -> str:
+    return "–" if number is None or not np.isfinite(number) else format(scale * number, form)
+
+
+def draw(records: Sequence[Record], path: Path) -> None:
+    """Error, σ, temperature and learning rate, against the step on the left and against the time on the right."""
+    samples = set(sample_steps(records))
+    with styled():
+        drawn, axes = figure(9.0, 7.2, len(PANELS), 2, sharey="row")
+        for column, (name, scale_x) in enumerate((("step", 1.0), ("seconds", 1 / 60))):
+            x = scale_x * np.array([record.get(name, np.nan) for record in records], dtype=float)
+            for axis, (key, held_back, scale, kind, words) in zip(axes[:, column], PANELS):
+                y = scale * np.array([value(record, key) for record in records])
+                noisy = key.startswith("force")
+                if noisy:
+                    axis.plot(x, y, linewidth=0.6, alpha=0.4, **{**series(0), "linestyle": "-"})
+                axis.plot(x, smooth(y) if noisy else y, label="minibatch" if noisy else None, **series(0))
+                if held_back:
+                    known = scale * np.array([value(record, held_back) for record in records])
+                    good = np.isfinite(known)
+                    if good.any():
+                        axis.plot(
+                            x[good], known[good], "o", markersize=2.5, color=colour("vermillion"), label="held back"
+                        )
+                    axis.legend()
+                for place in (x_ for x_, record in zip(x, records) if record["step"] in samples):
+                    axis.axvline(place, ymax=0.06, color=colour("ink"), linewidth=1.0)
+                axis.set_yscale(kind)
+                if kind == "log":
+                    log_ticks(axis.yaxis, *axis.get_ylim())
+                if not column:
+                    axis.set_ylabel(words)
+        axes[-1, 0].set_xlabel("step")
+        axes[-1, 1].set_xlabel("minutes of sampling")
+        write_atomically(path, lambda place: drawn.savefig(place, format="png", dpi=150, facecolor=colour("paper")))
+
+
+def smooth(y: np.ndarray) -> np.ndarray:
+    """Running mean; fewer at the ends."""
+    half = WINDOW // 2
+    return np.array([np.nanmean(y[max(0, i - half) : i + half + 1]) for i in range(len(y))])
+
+
+def readme(
+    records: Sequence[Record],
+    config: dict[str, Any],
+    planned: dict[str, int],
+    lines: Sequence[dict[str, Any]],
+    where: dict[str, str],
+) -> str:
+    last, done = records[-1], records[-1]["step"] >= planned["steps"]
+    minutes = last.get("seconds", float("nan")) / 60
+    state = "" if done else ": not finished"
+    pace = 1e3 * (last["seconds"] - records[0]["seconds"]) / max(1, last["step"] - records[0]["step"])
+    text = [
+        f"# The paper's chain on ethanol{state}",
+        "",
+        f"`equibayes sample bundled:ethanol@train -o chain.posterior --preset paper-rmd17 --device cuda`, seed {config['seed']}, "
+        f"{where['hardware']}, precision {config['precision']}, commit {where['commit']}: {config['chains']} chain, "
+        f"{planned['steps']} steps ({planned['burn_in']} of burn-in), batch {config['burn_in']['batch_size']}, {planned['train']} "
+        f"frames to learn from, {planned['held_back']} held back, {planned['samples']} samples. The last record is of step "
+        f"{last['step']}, after {minutes:.1f} minutes of sampling ({pace:.2f} ms a step).",
+        "",
+        "![Error, σ, temperature and learning rate against step and time](history.png)",
+        "",
+        *table(lines),
+        "",
+        "Errors are mean absolute ones of force components, σ the mean of what the network states, meV/Å; of one minibatch, and of the "
+        "held-back frames where they were looked at. `metrics.jsonl` has every record, `config.yaml` every setting, `log.txt` what was "
+        "printed. Made by `python examples/paper_chain.py`.",
+    ]  # fmt: skip
+    return "\n".join(text) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "folder", type=Path, nargs="?", default=Path("results/speed/ethanol-paper-chain"), help="of the run"
+    )
+    parser.add_argument("--commit", help="of the code that sampled (default: as before)")
+    parser.add_argument("--hardware", help="on which it sampled (default: as before)")
+    options = parser.parse_args()
+    records, config, planned = read(options.folder)
+    note = options.folder / "history.json"
+    before = json.loads(note.read_text(encoding="utf-8"))["where"] if note.exists() else {}
+    where = {name: getattr(options, name) or before.get(name, "unknown") for name in ("commit", "hardware")}
+    lines = rows(records)
+    plain = [{key: None if each != each else each for key, each in line.items()} for line in lines]
+    write_text(note, json.dumps({"where": where, "planned": planned, "rows": plain}, indent=1, allow_nan=False) + "\n")
+    draw(records, options.folder / "history.png")
+    write_text(options.folder / "README.md", readme(records, config, planned, lines, where))
+    print("\n".join(table(lines)))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as mistake:
+        raise SystemExit(f"error: {mistake}") from None
