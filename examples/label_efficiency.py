@@ -112,7 +112,7 @@ class Frames:
 
     @classmethod
     def of(cls, path: str, study: Study) -> "Frames":
-        options = {"energy_unit": "kcal/mol"}
+        options: dict[str, Any] = {"energy_unit": "kcal/mol"}
         pool = read(f"{path}@train_01", **options)[: study.pool]
         known = {structure.geometry_digest(): number for number, structure in enumerate(pool)}
         test = read(f"{path}@test_01", **options)
@@ -316,7 +316,7 @@ def _standard_error(values: np.ndarray) -> float | None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None  # type: ignore[no-any-return]
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def table(found: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,28 +27,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from equibayes.data import Dataset, bundled_ethanol
-from equibayes.data.graph import Graph, graph_of
-from equibayes.data.structures import Structure
+from equibayes.data import bundled_ethanol
 from equibayes.errors import InputError
-from equibayes.evaluation import calibration_metrics, metrics
-from equibayes.evaluation.evaluated import Evaluated, collect
-from equibayes.evaluation.tables import measure
 from equibayes.files import make_folder, write_text
-from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.predict import ReadyPosterior
 from equibayes.posterior.sample import hold_back, run_folder, sample
 from equibayes.sampling import checkpoint
-from equibayes.sampling.diagnostics import convergence
 from equibayes.sampling.progress import Silent
 from equibayes.sampling.settings import SampleConfig, sample_config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from one_or_many_views import Frames, subset
+
 from benchmarks.provenance import provenance
 
-LEVELS = np.linspace(0.05, 0.95, 19)
-RECORDS = 60
+RECORDS = 30
 """Of a run, each with a look at the held-back frames."""
 
 
@@ -172,7 +166,6 @@ class Study:
         self.folder, self.output = make_folder(folder), make_folder(output)
         self.data = bundled_ethanol("train")[: plan.train]
         self.test = bundled_ethanol("test")[: plan.test]
-        self._graphs: dict[str, list[tuple[Structure, Graph]]] = {}
 
     def run(self, name: str) -> None:
         target, case = self.output / f"{name}.json", CASES[name]
@@ -186,7 +179,7 @@ class Study:
         sampled = time.monotonic()
         size = self.plan.train - self.plan.held_back
         schedule = config.schedule(size)
-        _, held_back = hold_back(self.data, self.plan.held_back, config.seed)
+        frames = self.frames(posterior)
         found = {
             "case": name,
             **asdict(case),
@@ -202,8 +195,8 @@ class Study:
             "sampling_seconds": None if pace is None else pace * schedule.total_steps,
             "equal": speed | {"in": case.equal} if case.equal else None,
             "verdict": posterior.verdict,
-            "agreement": self.agreement(posterior, held_back),
-            "views": self.views(posterior, held_back, thorough=case.asks == "chains"),
+            "agreement": frames.agreement(posterior),
+            "views": frames.views(posterior, self.plan.draws, thorough=case.asks == "chains"),
             "history": in_short(posterior.history),
             "data": {"train": self.data.fingerprint(), "test": self.test.fingerprint()},
             "wall_seconds": {"sampling": sampled - began, "all": time.monotonic() - began},
@@ -216,7 +209,8 @@ class Study:
         """How many steps of one chain take as long as one of the many; measured once, since the settings of the run follow."""
         note = self.folder / f"{name}.pace.json"
         if note.exists():
-            return json.loads(note.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+            known: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
+            return known
         config = self.plan.config(case)
         seconds = {chains: self.pilot(config, chains) for chains in (self.plan.chains, 1)}
         ratio = seconds[self.plan.chains] / seconds[1]
@@ -237,6 +231,7 @@ class Study:
             samples=chains,
             burn_in=replace(config.burn_in, steps=self.plan.pilot),
             guard=replace(config.guard, interval=max(1, self.plan.pilot // 20)),
+            output=replace(config.output, validations=0),
         )
         sample(self.data, short, device=self.device, display=clock)
         return clock.seconds
@@ -251,51 +246,9 @@ class Study:
             write_text(note, json.dumps(clock.seconds if len(clock.seen) > 1 else None))
         return load(path), json.loads(note.read_text()) if note.exists() else None
 
-    def predictions(self, posterior: Posterior, data: Dataset, *, members: bool = False) -> list[Any]:
-        """Graphs are made once for all views of all cases."""
-        if data.name not in self._graphs:
-            make = {"r_max": posterior.network.r_max, "species_of": posterior.species_of}
-            self._graphs[data.name] = [(s, graph_of(s, **make)) for s in data]
-        ready = ReadyPosterior(posterior, self.device)
-        return [p for (p,) in ready.predict_each(self._graphs[data.name], [len(posterior)], members=members)]
-
-    def agreement(self, posterior: Posterior, held_back: Dataset) -> dict[str, Any]:
-        """R-hat and ESS of predicted forces on the held-back frames over chains and draws, and where their spread comes from, eV/Å."""
-        frames = Dataset(list(held_back), f"held back {posterior.config['seed']}")
-        predicted = self.predictions(posterior, frames, members=True)
-        forces = np.concatenate([p.members["forces"].reshape(len(posterior), -1) for p in predicted], axis=1)
-        rows = by_chain(posterior)
-        draws = np.stack([forces[own] for own in rows.values()])  # [chains, draws, components]
-        found = convergence(draws)
-        within = draws.var(1, ddof=1).mean(0) if draws.shape[1] > 1 else np.zeros(draws.shape[2])
-        between = draws.mean(1).var(0, ddof=1) if len(draws) > 1 else np.zeros(draws.shape[2])
-        return {
-            "chains": len(draws),
-            "draws_a_chain": draws.shape[1],
-            "components": draws.shape[2],
-            "r_hat": quantiles(found.r_hat),
-            "ess": quantiles(found.ess),
-            "undefined_because": found.reason,
-            "spread_within_chains": float(np.sqrt(within.mean())),
-            "spread_of_chain_means": float(np.sqrt(between.mean())),
-        }
-
-    def views(self, posterior: Posterior, held_back: Dataset, *, thorough: bool) -> dict[str, list[dict[str, Any]]]:
-        """Metrics on the test frames by how k samples are spread: chains x draws, each way several times where there are enough."""
-        frames = Dataset(list(held_back), f"held back {posterior.config['seed']}")
-        found: dict[str, list[dict[str, Any]]] = {}
-        for name, rows in ways(posterior, self.plan.draws, thorough):
-            own = replace(
-                posterior, samples=posterior.samples[rows], chain=posterior.chain[rows], step=posterior.step[rows]
-            )
-            values = {"raw": measured(self.evaluated(own))}
-            if name != "all":
-                values["recalibrated"] = measured(self.evaluated(calibrate(own, frames, device=self.device)))
-            found.setdefault(name, []).append(values)
-        return found
-
-    def evaluated(self, posterior: Posterior) -> Evaluated:
-        return collect(self.test.name, len(posterior), self.test.structures, self.predictions(posterior, self.test))
+    def frames(self, posterior: Posterior) -> Frames:
+        _, held_back = hold_back(self.data, self.plan.held_back, posterior.config["seed"])
+        return Frames(held_back, self.test, posterior, self.device)
 
     def compile_kernels(self) -> None:
         """All that the cases need on a GPU, for the sizes that they will have; Triton keeps them on the disk."""
@@ -310,46 +263,9 @@ class Study:
                 cycles=replace(config.cycles, length=1),
             )
             posterior = sample(self.data, short, device=self.device)
-            for rows in ([0], range(draws), range(len(posterior))):
-                own = replace(posterior, samples=posterior.samples[list(rows)])
-                self.predictions(own, self.test)
+            for count in (draws, len(posterior)):
+                self.frames(posterior).predictions(subset(posterior, list(range(count))))
         print(f"kernels are ready after {time.monotonic() - began:.0f} s", flush=True)
-
-
-def by_chain(posterior: Posterior) -> dict[int, list[int]]:
-    """Rows of the samples of every chain, by rising step."""
-    order = np.argsort(posterior.step.numpy(), kind="stable")
-    chains = posterior.chain.numpy()
-    return {int(chain): [int(row) for row in order if chains[row] == chain] for chain in np.unique(chains)}
-
-
-def ways(posterior: Posterior, k: int, thorough: bool) -> Iterator[tuple[str, list[int]]]:
-    """Rows of k samples, by how they are spread over chains; all samples at the end."""
-    rows = list(by_chain(posterior).values())
-    counts = [2**i for i in range(10) if 2**i <= min(k, len(rows))]
-    for count in counts if thorough else sorted({1, counts[-1]}):
-        each = k // count
-        for first in range(0, len(rows) - count + 1, count):
-            yield f"{count}x{each}", [row for own in rows[first : first + count] for row in own[-each:]]
-    if len(posterior) > k:
-        yield "all", list(range(len(posterior)))
-
-
-def measured(result: Evaluated) -> dict[str, Any]:
-    """The plain metrics, the parts of σ (RMS) and the calibration curve of forces at `LEVELS`."""
-    values = {key: value for key, value in measure(result).items() if not isinstance(value, dict)}
-    places = calibration_metrics.places(result.force_error, result.force_sigma)
-    return values | {
-        "force_epistemic": metrics.sharpness(result.force_epistemic),
-        "force_aleatoric": metrics.sharpness(result.force_aleatoric),
-        "force_calibration_curve": calibration_metrics.calibration_curve(places, LEVELS).tolist(),
-    }
-
-
-def quantiles(values: np.ndarray) -> dict[str, float] | None:
-    if np.isnan(values).all():
-        return None
-    return {name: float(np.nanquantile(values, q)) for name, q in (("5%", 0.05), ("median", 0.5), ("95%", 0.95))}
 
 
 def in_short(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

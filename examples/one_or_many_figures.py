@@ -1,5 +1,6 @@
 """Figures of `one_or_many.py`, and how its JSON files are read."""
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,9 @@ import numpy as np
 
 from equibayes.evaluation.figures.style import MEV, colour, figure, log_ticks, series, styled
 from equibayes.files import write_atomically
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from one_or_many_views import LEVELS
 
 Found = dict[str, Any]
 SINGLE = {
@@ -102,12 +106,11 @@ def draw_chains(found: dict[str, Found], path: Path) -> None:
             axis.set_ylabel(words)
             axis.legend()
         curves = axes[1, 1]
-        levels = np.linspace(0.05, 0.95, 19)
         curves.plot([0, 1], [0, 1], color=colour("muted"), linewidth=0.8)
         ends = [way for way in ways if way[1] is not many or way[2] in (narrowest(many), widest(many))]
         for index, (words, case, view) in enumerate(ends):
             curve = np.mean([v["raw"]["force_calibration_curve"] for v in case["views"][view]], axis=0)
-            curves.plot(levels, curve, label=words.replace("\n", " "), **series(index))
+            curves.plot(LEVELS, curve, label=words.replace("\n", " "), **series(index))
         curves.set(xlabel="stated share", ylabel="observed share", xlim=(0, 1), ylim=(0, 1))
         curves.legend()
         axes[0, 0].set_title(f"k = {many['plan']['draws']}: chains x draws of `many`, and single chains", fontsize=8.5)
@@ -179,7 +182,7 @@ def draw_against(found: dict[str, Found], asks: str, path: Path, label: str) -> 
                             color=look["color"],
                             markersize=5,
                         )
-        titles = (*TITLES, LAST_TITLES.get(asks, "errors within the 68 % interval, %"))
+        titles = (*TITLES, LAST_TITLES.get(asks, "errors in the 68 % interval, %"))
         for axis, title in zip(axes[0], titles):
             axis.set_title(title, fontsize=8)
             axis.set_xlabel(label)
