@@ -133,7 +133,7 @@ def pad_graph(graph: Graph, num_atoms: int, num_slots: int) -> Graph:
 def concatenate(graphs: Sequence[Graph]) -> Graph:
     """One graph of several (each with the same G): atoms one after the other, slots widened to the largest."""
     slots = max(graph.sender.shape[2] for graph in graphs)
-    wide = [pad_graph(graph, graph.species.shape[1], slots) for graph in graphs]
+    wide = [g if g.sender.shape[2] == slots else pad_graph(g, g.species.shape[1], slots) for g in graphs]
     atoms = np.cumsum([0] + [graph.species.shape[1] for graph in wide])
     total = sum(graph.num_structures for graph in wide)
     structures = np.cumsum([0] + [graph.num_structures for graph in wide])
