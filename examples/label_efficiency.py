@@ -56,13 +56,13 @@ class Study:
     pool: int = 1000
     test: int = 1000
     start_labels: int = 50
-    per_round: int = 50
-    rounds: int = 3
+    per_round: int = 25
+    rounds: int = 6
     chains: int = 8
-    first: int = 20_000
-    warm: int = 10_000
-    batch_size: int = 4
-    final: float = 1e-4
+    first: int = 30_000
+    warm: int = 6_000
+    batch_size: int = 16
+    final: float = 3e-5
     network: str = "small"
     features: int = 32
     layers: int = 3
@@ -94,11 +94,12 @@ class Study:
 # help it however they are chosen; the question is asked with 60
 REDUCED = Study(
     kinds=("bald", CONTROL), test=500, start_labels=10, per_round=10, rounds=5, chains=6,
-    first=3000, warm=1500, features=16, layers=2, radial_depth=1,
+    first=3000, warm=1500, batch_size=4, final=1e-4, features=16, layers=2, radial_depth=1,
 )  # fmt: skip
 QUICK = Study(
-    seeds=2, pool=60, test=20, start_labels=8, per_round=8, rounds=2, chains=3, first=60, warm=30, features=4, layers=1
-)
+    seeds=2, pool=60, test=20, start_labels=8, per_round=8, rounds=2, chains=3, first=60, warm=30, batch_size=4, features=4,
+    layers=1,
+)  # fmt: skip
 OPEN = ("seeds", "kinds")
 """What may differ between runs that are reported together."""
 
@@ -393,6 +394,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="default 5")
     parser.add_argument("--only", type=int, metavar="SEED", help="one of them; several processes can share the work")
     parser.add_argument("--kinds", nargs="+", help="ways to choose (default: bald diversity random)")
+    parser.add_argument("--network", help="preset whose rotation orders are taken: small (default), medium")
     parser.add_argument("--first", type=int, help="steps of a chain for the first posterior")
     parser.add_argument("--warm", type=int, help="steps of a chain in every round that follows")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
@@ -406,12 +408,15 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     study = QUICK if options.quick else REDUCED if options.reduced else Study()
-    given = {name: getattr(options, name) for name in ("seeds", "kinds", "first", "warm")}
+    given = {name: getattr(options, name) for name in ("seeds", "kinds", "network", "first", "warm")}
     study = replace(study, **{name: value for name, value in given.items() if value is not None})
     study = replace(study, kinds=tuple(study.kinds))
     name = "-quick" if options.quick else "-reduced" if options.reduced else ""
     work = options.work or Path(f"build/label-efficiency{name}")
-    output = options.output or (work / "output" if options.quick else Path(f"results/label-efficiency{name}"))
+    results = Path("results/label-efficiency")
+    output = options.output or (
+        work / "output" if options.quick else results / "reduced" if options.reduced else results
+    )
     if not options.report:
         if not options.data:
             raise InputError("--data: name rmd17_malonaldehyde.npz")
