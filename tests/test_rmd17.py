@@ -110,3 +110,50 @@ def test_a_finished_posterior(folder: Path) -> None:
     ours, theirs = result(folder, "point"), result(folder, "paper-chain")
     assert theirs["raw"] == ours["raw"]
     assert theirs["recalibrated"] == ours["recalibrated"]
+
+
+def test_tables_of_what_is_there(folder: Path) -> None:
+    words = [sys.executable, str(FOLDER / "tables.py"), "out"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    page = (folder / "out" / "README.md").read_text()
+    bayes, point = result(folder, "bayes")["raw"]["8"], result(folder, "point")["raw"]["1"]
+    for method, values in (("posterior, 8 chains", bayes), ("point NequIP", point)):
+        rows = [line for line in page.splitlines() if line.startswith(f"| ethanol | {method} |")]
+        assert f"{1e3 * values['force_mae']:.2f}" in rows[0]
+        assert f"{values['kcal_mol']['force_nece']:.3f}" in rows[2]
+    assert "| ethanol | deep ensemble | missing |" in page
+    assert "malonaldehyde (all of it)" in page
+    shown = [line.split("](")[1].rstrip(")") for line in page.splitlines() if line.startswith("![")]
+    assert "roc.png" in shown
+    assert all((folder / "out" / name).stat().st_size > 1000 for name in shown)
+
+
+def test_goals() -> None:
+    """Judged on numbers that are given."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        from collected import Case
+        from goals import goals
+    finally:
+        sys.path.remove(str(FOLDER))
+
+    def made(mae: float, mll: float, auc: float | None, area: float) -> dict[str, Any]:
+        values = {"force_mae": mae, "force_mll": mll, "force_auc": auc, "force_auc_relative": 0.9 * (auc or 0.5)}
+        values["force_miscalibration_area"] = area
+        return {part: {"8": values | {"kcal_mol": {"force_nece": 10 * area}}} for part in ("raw", "recalibrated")}
+
+    results = {
+        "bayes": made(2.5e-3, 3.0, 0.9, 0.02),
+        "single": made(3e-3, 2.0, 0.8, 0.05),
+        "dropout": made(4e-3, 3.1, None, 0.1),
+    }
+    found = {goal.words: goal for goal in goals(Case("ethanol", results))}
+    assert found["MAE-F of published NequIP, meV/Å"].cells()[2:] == ["2.50", "≤ 2.80", "met", "-11 %"]
+    assert found["MLL-F above dropout, raw"].cells()[2:] == ["3.000", "> 3.100", "**missed**", "-0.100"]
+    assert found["MLL-F above deep ensemble, raw"].met is None
+    assert found["ROC AUC (errors above 3 MAE) above dropout, raw"].met, (
+        "dropout has no error above the usual threshold"
+    )
+    area = found["miscalibration area-F recalibrated, half of the raw single chain"]
+    assert (area.met, area.measured, area.wanted) == (True, 0.02, 0.025)
