@@ -108,6 +108,7 @@ def test_a_stopped_study_goes_on(folder: Path) -> None:
 def test_a_finished_posterior(folder: Path) -> None:
     study(folder, "--paper-chain", "work/ethanol/point.posterior")
     ours, theirs = result(folder, "point"), result(folder, "paper-chain")
+    assert theirs["steps"] == ours["steps"]
     assert theirs["raw"] == ours["raw"]
     assert theirs["recalibrated"] == ours["recalibrated"]
 

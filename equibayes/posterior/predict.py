@@ -137,7 +137,7 @@ class ReadyPosterior:
     def edges_at_once(self) -> int:
         """Edges times samples that are evaluated together."""
         device = self.samples.device
-        if self.fused and not self.posterior.dropout:  # masks are the model's own business, which needs more memory
+        if self.fused:
             from equibayes.bayes.fused import edges_at_once
 
             return edges_at_once(device)

@@ -110,5 +110,5 @@ def finished_elsewhere(file: Path, case: Case) -> tuple[Contestant, Dataset]:
     learned, held_back = hold_back(case.learn, settings["data"]["validation"], settings["seed"])
     if posterior.data["fingerprint"] != learned.fingerprint():
         raise InputError(f"{file}: learned from other frames than those of {case.name}; name the right molecule")
-    steps = int(posterior.step.max())
+    steps = int(posterior.step.max()) + 1  # counted from 0
     return Contestant("paper-chain", posterior, settings["chains"], steps, None), held_back
