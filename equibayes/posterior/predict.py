@@ -246,7 +246,11 @@ def _split(
     members: bool,
 ) -> Iterator[Prediction]:
     """From the k samples (first axis) of a batch to mean and deviations of each structure."""
-    energy = output.energy + np.array([posterior.reference.total(s.numbers) for s in structures])
+    # often all structures are the same molecule: ask once what its energy is referred to
+    molecules = {s.numbers.tobytes(): s.numbers for s in structures}
+    reference = {key: posterior.reference.total(numbers) for key, numbers in molecules.items()}
+    known = {key: posterior.reference.knows(numbers) for key, numbers in molecules.items()}
+    energy = output.energy + np.array([reference[s.numbers.tobytes()] for s in structures])
     sigma_energy = _sigma(energy, output.sigma_energy)
     sigma_forces = _sigma(output.forces, output.sigma_forces[:, :, None])
     raw_energy, raw_forces, k = sigma_energy.total, sigma_forces.total, len(energy)
@@ -260,9 +264,11 @@ def _split(
         own = slice(end, end + len(structure))
         end = own.stop
         volume = bool(structure.pbc.all())
-        kept: dict[str, Any] = {"energy": energy[:, b].copy(), "forces": output.forces[:, own].copy()}
-        if volume:
-            kept["stress"] = output.stress[:, b].copy()
+        kept: dict[str, Any] | None = None
+        if members:
+            kept = {"energy": energy[:, b].copy(), "forces": output.forces[:, own].copy()}
+            if volume:
+                kept["stress"] = output.stress[:, b].copy()
         yield Prediction(
             energy=float(mean_energy[b]),
             energy_std=float(sigma_energy.total[b]),
@@ -274,8 +280,8 @@ def _split(
             forces_aleatoric=sigma_forces.aleatoric[own].copy(),
             stress=stress[b].copy() if volume else None,
             stress_std=stress_std[b].copy() if volume else None,
-            energy_known=posterior.reference.knows(structure.numbers),
-            members=kept if members else None,
+            energy_known=known[structure.numbers.tobytes()],
+            members=kept,
             intervals=None
             if calibration is None
             else Intervals(float(raw_energy[b]), raw_forces[own].copy(), calibration, k),
