@@ -30,6 +30,7 @@ from equibayes.files import make_folder, write_text
 from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
+from equibayes.sampling.chain import Interrupted
 from equibayes.sampling.progress import PlainDisplay
 from equibayes.sampling.settings import SampleConfig, sample_config
 
@@ -114,7 +115,11 @@ def report(case: Case, contestant: Contestant, device: str) -> dict[str, Any]:
         "evaluation_seconds": evaluating,
         "config": posterior.config,
         "verdict": posterior.verdict,
-        "history": [row for row in posterior.history if "validation_force_mae_of_mean" in row],
+        "history": [
+            {"step": row["step"], "validation_force_mae_of_mean": row["validation_force_mae_of_mean"]}
+            for row in posterior.history
+            if "validation_force_mae_of_mean" in row
+        ],
         "calibration": {
             part: {"method": found.method, "choice": found.choice}
             for part, found in (("forces", calibration.forces), ("energy", calibration.energy))
@@ -182,7 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--methods", nargs="+", choices=METHODS, default=DEFAULT_METHODS, help="bayes dropout ensemble by default"
     )
-    parser.add_argument("--steps", type=int, help="of the burn-in (default: 24000, pedot 8000)")
+    parser.add_argument(
+        "--steps", type=int, help="of the burn-in, filled up to whole epochs (default: 24000, pedot 8000)"
+    )
     parser.add_argument("--cycle", type=int, help="steps from one sample of a chain to the next (default: 2000)")
     parser.add_argument("--batch-size", type=int, help="frames in a minibatch (default: 8, pedot 2)")
     parser.add_argument("--network", help="another network than `paper`: tiny, small, …")
@@ -200,3 +207,5 @@ if __name__ == "__main__":
         main()
     except InputError as error:
         raise SystemExit(f"study.py: {error}") from None
+    except Interrupted as stop:
+        raise SystemExit(f"study.py: {stop}; the same command goes on") from None

@@ -267,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"```\n{commands(studies)}\npython examples/domain_shift/tables.py results/domain-shift\n```",
     ]
     write_text(folder / "README.md", "\n\n".join(parts) + "\n")
-    print(f"{folder / 'README.md'}: {', '.join(f'{case} ({len(found)} methods)' for case, found in studies.items())}")
+    print(f"{folder / 'README.md'}: {'; '.join(f'{case} ({", ".join(found)})' for case, found in studies.items())}")
 
 
 def commands(studies: dict[str, Found]) -> str:
