@@ -267,7 +267,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"```\n{commands(studies)}\npython examples/domain_shift/tables.py results/domain-shift\n```",
     ]
     write_text(folder / "README.md", "\n\n".join(parts) + "\n")
-    print(f"{folder / 'README.md'}: {'; '.join(f'{case} ({", ".join(found)})' for case, found in studies.items())}")
+    made = "; ".join(f"{case} ({', '.join(methods)})" for case, methods in studies.items())
+    print(f"{folder / 'README.md'}: {made}")
 
 
 def commands(studies: dict[str, Found]) -> str:
