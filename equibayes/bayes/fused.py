@@ -4,6 +4,7 @@ Only the pieces are here; `sampling/fused.py` makes a whole step of them, `Fused
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import log
 
 import torch
@@ -138,9 +139,12 @@ class FusedModel:
         slots, rows = filled_up(pairs.sender.shape[2], 4), filled_up(pairs.vector.shape[1], 64)
         shape = Shape(chains, 1, pairs.species.shape[1], slots, rows)
         engine = self._engine
-        if engine is None or (engine.shape, engine.masked, engine.device) != (shape, masked, device):
+        if engine is None or (engine.masked, engine.device) != (masked, device) or not has_room(engine.shape, shape):
+            if engine is not None and engine.shape.nodes == shape.nodes:
+                # the next batch of such frames may have some more pairs still; making an engine takes longer than using it
+                shape = replace(shape, slots=slots + 4, pairs=filled_up(rows + rows // 16, 64))
             engine = self._engine = self._graph = self._loaded = None  # memory for one is enough
-            lean = 2 * rows * chains > edges_at_once(device)
+            lean = 2 * shape.pairs * chains > edges_at_once(device)
             self.prepare(shape.nodes * chains)
             engine = self._engine = Engine(
                 self.model.network, self.layout, HEADS, shape, device=device, training=False, precision=self.precision, lean=lean,
@@ -184,6 +188,12 @@ class FusedModel:
             log_sigma_forces=deviations[0],
             features=last.reshape(chains, nodes, -1)[:, place],
         )
+
+
+def has_room(made: Shape, asked: Shape) -> bool:
+    """Whether a graph fits an engine that was made for another, without much that only fills up."""
+    same = (made.chains, made.groups, made.nodes) == (asked.chains, asked.groups, asked.nodes)
+    return same and asked.slots <= made.slots and asked.pairs <= made.pairs <= 2 * asked.pairs
 
 
 def recorded(work: Callable[[], None]) -> torch.cuda.CUDAGraph:

@@ -40,18 +40,6 @@ class Heads:
     unit: float
 
 
-@dataclass(frozen=True)
-class Tables:
-    """Jobs of all layers, one after the other; those of layer i lie between ends[i] and ends[i + 1]."""
-
-    jobs: torch.Tensor
-    ends: list[int]
-
-    def of(self, layers: slice) -> torch.Tensor:
-        first, last, _ = layers.indices(len(self.ends) - 1)
-        return self.jobs[self.ends[first] : self.ends[last]]
-
-
 class Memory:
     """Everything that lies on the device for K weight sets and graphs of one shape."""
 
@@ -162,13 +150,13 @@ class Memory:
         self.after = [self._table(own.after) for own in jobs]
         self.after_back = [self._table(own.after_back) for own in jobs]
         self.before_back = [self._table(own.before_back) for own in jobs]
-        self.gradients = self._tables([own.gradients for own in jobs])
+        self.gradients = self._table([job for own in jobs for job in own.gradients])
         # the last layer of the radial networks, all interaction blocks at once
         depth, width = config.radial_mlp_depth, self.width
         self.radial_tile = channel_block(width)
         radial: list[Job] = []
-        back: list[list[Job]] = [[] for _ in self.columns]
-        gradients: list[list[Job]] = [[] for _ in self.columns]
+        back: list[Job] = []
+        gradients: list[Job] = []
         for number, columns in enumerate(self.columns):
             place = self.places.of[f"layer{number}.radial.{depth}"]
             hidden, start = number * 2 * pairs * width, self.radial_start[number]
@@ -177,11 +165,11 @@ class Memory:
             for c in range(0, columns, self.tile):
                 for i in range(0, width, self.radial_tile):
                     out = place + i * columns + c
-                    gradients[number].append([out, columns, hidden + i, width, both + c, columns, 1, -1, 1, twin])
+                    gradients.append([out, columns, hidden + i, width, both + c, columns, 1, -1, 1, twin])
             for c in range(0, width, self.radial_tile):
-                back[number].append([hidden + c, width, both, columns, columns, place + c * columns, columns, twin])
-        self.radial_jobs = self._table(radial)
-        self.radial_back, self.radial_gradients = self._tables(back), self._tables(gradients)
+                back.append([hidden + c, width, both, columns, columns, place + c * columns, columns, twin])
+        self.radial_jobs, self.radial_back = self._table(radial), self._table(back)
+        self.radial_gradients = self._table(gradients)
         offsets = [[self.places.of[f"layer{n}.radial.{i}"] for i in range(depth)] for n in range(len(self.columns))]
         self.radial_offsets = torch.tensor(offsets, dtype=torch.int64, device=self.device)
         places: list[int] = []
@@ -197,10 +185,6 @@ class Memory:
     def _table(self, jobs: list[Job]) -> torch.Tensor:
         rows = [job + [0] * (kernels.JOB - len(job)) for job in jobs]
         return torch.tensor(rows, dtype=torch.int64, device=self.device).reshape(-1, kernels.JOB)
-
-    def _tables(self, jobs: list[list[Job]]) -> "Tables":
-        ends = [sum(len(own) for own in jobs[:i]) for i in range(len(jobs) + 1)]
-        return Tables(self._table([job for own in jobs for job in own]), ends)
 
     def load_weights(self, forward: torch.Tensor) -> None:
         """Weights [K, P], scaled for the forward pass."""

@@ -28,8 +28,6 @@ class Tuning:
     radial_block: int = 64
     radial_warps: int = 8
     radial_programs: int = 64
-    # gradients of the weights of a layer beside the adjoint pass of the layers before it, or all at the end
-    early_gradients: bool = True
 
     @classmethod
     def best(cls, precision: str, rows: int) -> "Tuning":

@@ -26,6 +26,7 @@ from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import Flat, StandardNormal
 from equibayes.data.graph import graph_of
 from equibayes.network.config import NetworkConfig, preset
+from equibayes.network.triton.pairs import pairs_of
 from equibayes.network.triton.support import why_not
 from equibayes.sampling.chain import AVERAGE_DECAY, ChainRunner
 from equibayes.sampling.fused import FusedSteps
@@ -198,6 +199,28 @@ def test_baselines_are_those_of_the_reference(kind, monkeypatch):
         assert selftest.relative(ours, theirs) < 1e-4
         assert selftest.relative(posteriors, theirs) > 1e-3
     assert found.history[-1]["log_posterior"] == pytest.approx(expected.history[-1]["log_posterior"], rel=1e-4)
+
+
+def test_an_engine_serves_graphs_with_fewer_pairs(monkeypatch):
+    monkeypatch.setattr("equibayes.bayes.fused.filled_up", lambda count, unit: count)
+    model = StochasticModel(TINY)
+    weights = model.layout.forward_weights(selftest.weights(model, 2, 3).float())
+    line = np.arange(4.0)[:, None] * np.array([[0.6, 0.8, 0.0]])
+    near, far = (replace(selftest.cluster(4, 8), positions=spacing * line) for spacing in (1.2, 1.6))
+    graphs = [
+        graph_of(frame, r_max=TINY.r_max, species_of=selftest.SPECIES).to(dtype=torch.float32) for frame in (near, far)
+    ]
+    pairs = [pairs_of(graph, 3).vector.shape[1] for graph in graphs]
+    assert pairs[0] / 2 <= pairs[1] < pairs[0]
+    fused = FusedModel(model, "float32")
+    fused.forward(weights, graphs[0])
+    engine = fused._engine
+    found = fused.forward(weights, graphs[1])
+    assert fused._engine is engine
+    expected = FusedModel(model, "float32").forward(weights, graphs[1])
+    assert selftest.relative(found.forces, expected.forces) < 1e-6
+    assert selftest.relative(found.energy, expected.energy) < 1e-6
+    assert selftest.relative(found.forces, model.forward(weights, graphs[1]).forces) < 1e-4
 
 
 def test_predictions_with_masks():
