@@ -239,7 +239,8 @@ def check_steps(
     for case, make in cases.items():
         integrator = case.partition(",")[0]
         sampler = sghmc.SGHMCConfig(integrator=integrator)  # type: ignore[arg-type]
-        plans = [StepPlan(1e-3 * (1 + i), 1.0 - 0.3 * i, "burn_in", i, -1, i == 2, False) for i in range(steps)]
+        heats = (1.0, 0.7, 0.4)
+        plans = [StepPlan(1e-3 * (1 + i), heat, "burn_in", i, -1, i == 2, False, heat) for i, heat in enumerate(heats)]
         rates = torch.tensor([[plan.learning_rate * (1 + c) for c in range(chains)] for plan in plans]).double()
         chosen = torch.stack(
             [torch.stack([(torch.arange(batch) + i + c) % len(frames) for c in range(chains)]) for i in range(steps)]
@@ -249,6 +250,7 @@ def check_steps(
         reference = make(data(frames, config, torch.float64, "cpu"))
         for step, (plan, rate, indices) in enumerate(zip(plans, rates, chosen)):
             seen = reference(expected.position, indices, reference.mask(step, key.chains, batch))
+            seen = reference.with_prior_weight(seen, expected.position, plan.prior_weight)
             sghmc.step_(
                 expected, seen.gradient, key, learning_rate=rate, data_size=reference.data_size, config=sampler,
                 temperature=plan.temperature, adapt_mass=not plan.mass_frozen,

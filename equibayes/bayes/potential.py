@@ -6,7 +6,7 @@ N counts training configurations; the prior enters once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -63,6 +63,12 @@ class Potential:
     def mask(self, step: int, chains: Sequence[int], batch_size: int) -> torch.Tensor | None:
         """What multiplies the features in this step, [K, N, C]: nothing, but for the dropout baseline."""
         return None
+
+    def with_prior_weight(self, evaluation: Evaluation, position: torch.Tensor, weight: float) -> Evaluation:
+        """The same with the prior's share of the gradient multiplied by a weight."""
+        if weight == 1:
+            return evaluation
+        return replace(evaluation, gradient=evaluation.gradient - (1 - weight) * self.prior.gradient(position))
 
     def log_likelihood(self, output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
         """ln p of every structure, [K, B]."""

@@ -91,7 +91,9 @@ class ChainRunner:
         self._prepared: Stretch | None = None
         looks = max(1, self.schedule.total_steps // config.guard.interval)
         self.record_every = max(1, looks // config.output.records)
-        self.validate_every = max(1, looks // config.output.validations) if config.output.validations else 0
+        # held-back frames are evaluated for some of the records
+        often, every = config.output.validations, self.record_every
+        self.validate_every = max(1, looks // often // every) * every if often else 0
 
     def run(self, *, resume: bool = False) -> RunState:
         """From the start, or from the newest checkpoint, to the end of the schedule."""
@@ -220,7 +222,10 @@ class ChainRunner:
     def _step(self, state: RunState, plan: StepPlan) -> tuple[Evaluation, torch.Tensor]:
         indices = self._indices(state.step, plan, self.device)
         mask = self.potential.mask(state.step, self.key.chains, indices.shape[1])
-        evaluation = self.evaluate(state.sampler.position, indices, mask)
+        position = state.sampler.position
+        evaluation = self.potential.with_prior_weight(
+            self.evaluate(position, indices, mask), position, plan.prior_weight
+        )
         learning_rate = torch.minimum(plan.learning_rate * state.slowdown, state.cap)
         sghmc.step_(
             state.sampler,

@@ -43,7 +43,7 @@ class FusedSteps:
         chains, size = state.position.shape
         layout = potential.model.layout
         self.scale = layout.scale.like(state.position)
-        self.table = torch.zeros(longest, chains, 4, dtype=torch.float32, device=self.device)
+        self.table = torch.zeros(longest, chains, 5, dtype=torch.float32, device=self.device)
         self.first_step = torch.zeros(1, dtype=torch.int64, device=self.device)
         identities = torch.tensor([identity & 0xFFFFFFFF for identity in key.chains], dtype=torch.int64)
         self.identities = identities.to(torch.int32).to(self.device)
@@ -87,14 +87,15 @@ class FusedSteps:
         return potential.evaluation(self.gradient.clone(), neg_log_prior)
 
     def _plan(self, plans: Sequence[StepPlan], learning_rates: torch.Tensor) -> torch.Tensor:
-        """[n, K, 4] float32; the same double-precision numbers as `sghmc.step_` uses, rounded once."""
+        """[n, K, 5] float32; the same double-precision numbers as `sghmc.step_` uses, rounded once."""
         α, size = self.config.friction, self.potential.data_size
         variance = 2 * α if self.config.integrator == "paper" else 1 - (1 - α) ** 2
         updates = int(self.state.mass.updates)
-        table = torch.zeros(*learning_rates.shape, 4, dtype=torch.float64)
+        table = torch.zeros(*learning_rates.shape, 5, dtype=torch.float64)
         table[..., 0] = (learning_rates.double() * (α / size)).sqrt()
         for row, plan in zip(table, plans):
             row[:, 1] = (variance * plan.temperature) ** 0.5
+            row[:, 4] = plan.prior_weight
             if not plan.mass_frozen:
                 row[:, 2] = 2.0 if updates == 0 else 1.0
                 updates += 1

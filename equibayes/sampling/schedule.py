@@ -15,6 +15,11 @@ Samples at epoch ends.  With reshuffled epochs the minibatch errors of one epoch
 phases are lengthened to whole epochs when ``steps_per_epoch`` is given.  Burn-in and cycles may use different batch
 sizes, hence two numbers; epochs are counted from the start of each phase (``StepPlan.phase_step``).
 
+A cold start.  In the burn-in's noise-free share, T = 0, the prior is left out as well: the chain descends the likelihood alone, from
+weights that were drawn from the prior.  With the prior it would go to the maximum of the posterior density, where the many weights that
+the data leave free are 0, far from where the posterior's mass is (|θ|² ≈ P), and the noise would have to bring them back.  In
+general the potential at a share τ of the full temperature is −ln likelihood − τ ln prior, so that only the likelihood is tempered.
+
 Langevin time.  A mode of curvature λ relaxes at the rate λ/(NM) per unit of Σγ: see :meth:`Schedule.mixing_budget`.
 """
 
@@ -57,7 +62,7 @@ class BurnIn:
     freeze_mass_at: int | None = None
     """The mass adapts in the steps before this one and is constant from it on; default nine tenths of the burn-in."""
     noise_free_fraction: float = 0.0
-    """Share of the burn-in at temperature 0: the fast start of the paper's outlook (0.1 is a good value)."""
+    """Share of the burn-in at temperature 0 and without the prior: the fast start of the paper's outlook."""
     ramp_fraction: float = 0.0
     """Share of the burn-in, after the noise-free one, in which the temperature rises linearly to its full value."""
     collect: bool = True
@@ -105,6 +110,8 @@ class StepPlan(NamedTuple):
     mass_frozen: bool
     collect: bool
     """Keep θ *after* this step as a sample."""
+    prior_weight: float = 1.0
+    """By which the prior's pull is multiplied."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +162,10 @@ class Schedule:
         frozen, γ = step >= self.freeze_mass_at, float(self._learning_rate(np.array([step]))[0])
         if step < self.burn_in_steps:
             collect = frozen and self.burn_in.collect and step == self.burn_in_steps - 1
-            return StepPlan(γ, self._burn_in_temperature(step), "burn_in", step, -1, frozen, collect)
+            heat = self._burn_in_heat(step)
+            # a run at T = 0 has its prior throughout
+            weight = heat if self.temperature else 1.0
+            return StepPlan(γ, self.temperature * heat, "burn_in", step, -1, frozen, collect, weight)
         phase_step = step - self.burn_in_steps
         cycle, i = divmod(phase_step, self.cycle_steps)
         return StepPlan(γ, self.temperature, "cycle", phase_step, cycle, frozen, i == self.cycle_steps - 1)
@@ -187,11 +197,12 @@ class Schedule:
         decay = burn_in(np.minimum(steps, self.burn_in_steps), self.burn_in_steps, first.initial, first.final)
         return np.where(steps < self.burn_in_steps, decay, curves[self.cycles.kind]())
 
-    def _burn_in_temperature(self, step: int) -> float:
+    def _burn_in_heat(self, step: int) -> float:
+        """Temperature as a share of the full one."""
         share = step / self.burn_in_steps - self.burn_in.noise_free_fraction
         if share < 0:
             return 0.0
-        return self.temperature * (min(1.0, share / self.burn_in.ramp_fraction) if self.burn_in.ramp_fraction else 1.0)
+        return min(1.0, share / self.burn_in.ramp_fraction) if self.burn_in.ramp_fraction else 1.0
 
 
 def _round_up(steps: int, unit: int) -> int:

@@ -54,7 +54,7 @@ class BurnInSettings:
         0.9, "share of the burn-in after which the mass is constant; no sample is taken before"
     )
     noise_free: float = setting(
-        0.0, "share of the burn-in without injected noise (the paper's outlook; did not help, see results)"
+        0.0, "first share of the burn-in without noise and prior: likelihood alone (see results/fast-burn-in)"
     )
     early: float = setting(0.0, "share of the burn-in with the smaller batch below (fast start; the paper has 0)")
     early_batch_size: int = setting(4, "configurations in a minibatch during that share")
@@ -219,7 +219,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "network_preset": "small",
         "chains": 4,
         "samples": 8,
-        "burn_in": {"steps": 5_000, "batch_size": 4, "initial": 3e-2, "final": 1e-4},
+        "burn_in": {"steps": 5_000, "batch_size": 4, "initial": 3e-2, "final": 1e-4, "noise_free": 0.5},
         "cycles": {"length": 500, "batch_size": 4},
     },
     # a good posterior in the least time: a minute on one H200 (results/standard-preset)
@@ -227,7 +227,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "network_preset": "paper",
         "chains": 8,
         "samples": 16,
-        "burn_in": {"steps": 24_000, "batch_size": 8, "initial": 3e-2, "final": 3e-5, "noise_free": 0.02},
+        "burn_in": {"steps": 24_000, "batch_size": 8, "initial": 3e-2, "final": 3e-5, "noise_free": 0.5},
         "cycles": {"length": 2_000, "batch_size": 8},
     },
     # the paper's settings (appendix A.3): 1.35 million steps

@@ -40,7 +40,8 @@ def update(
 
     parts   [PARTS, K, padded]  gradient by the forward weights, in sums to be added up;  place [P]: where a parameter lies there
     scale   [P]                 from stored to forward weights
-    table   [S, K, 4]           Δt, deviation of the noise, whether the mass adapts (2: for the first time), bias correction
+    table   [S, K, 5]           Δt, deviation of the noise, whether the mass adapts (2: for the first time), bias correction, and by
+                                how much the prior counts
     Also written: the forward weights of the next step, ∇û, and the prior's −ln p(θ) before the step, a number for each program.
     """
     quad = tl.program_id(0) * QUADS + tl.arange(0, QUADS)
@@ -49,7 +50,7 @@ def update(
     valid = p < size
     row = chain.to(tl.int64) * size + p
     now = tl.load(counter)
-    table += (now * chains + chain) * 4
+    table += (now * chains + chain) * 5
     dt, deviation, adapt, correction = tl.load(table), tl.load(table + 1), tl.load(table + 2), tl.load(table + 3)
 
     θ = tl.load(position + row, mask=valid, other=0.0)
@@ -68,7 +69,7 @@ def update(
         stiffness = tl.load(precision + p, mask=valid, other=0.0)
     pulled = away * stiffness
     tl.store(prior_terms + chain * tl.num_programs(0) + tl.program_id(0), tl.sum(0.5 * away * pulled, 0))
-    g += pulled
+    g += tl.load(table + 4) * pulled
     tl.store(gradient + row, g, mask=valid)
 
     if adapt > 0:

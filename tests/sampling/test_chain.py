@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from equibayes.bayes.model import ModelOutput
-from equibayes.bayes.potential import Evaluation
-from equibayes.bayes.prior import CentredNormal, StandardNormal
+from equibayes.bayes.potential import Evaluation, Potential
+from equibayes.bayes.prior import CentredNormal, Flat, StandardNormal
 from equibayes.data import Dataset, Structure
 from equibayes.data.graph import Graph
 from equibayes.errors import InputError
@@ -156,6 +156,33 @@ def test_fast_burn_in(data: Dataset) -> None:
     assert temperatures == {10: 0.0, 20: 1.0, 30: 1.0, 40: 1.0}
     cold, warm = state.history[0]["kinetic_temperature"], state.history[2]["kinetic_temperature"]
     assert max(cold) < 0.2 < 0.7 < min(warm)
+
+
+def test_a_cold_start_leaves_the_prior_out(data: Dataset) -> None:
+    """With it, and without noise, the chain would go where weights that the data leave free are 0, far from the posterior's mass."""
+    config = small_config({"samples": 2, "burn_in": {"steps": 40, "noise_free": 0.5}})
+    runner = runner_of(data, config)
+    model, resident = runner.potential.model, runner.potential.data
+    moved = {}
+    for prior in (StandardNormal(), Flat()):
+        runner.potential = runner.evaluate = Potential(model, resident, prior)  # type: ignore[assignment]
+        for step in (3, 30):
+            state = RunState.start(model.layout.start(config.chains, 0))
+            _, _ = runner._step(state, runner.schedule.at(step))
+            moved[type(prior), step] = state.sampler.momentum.clone()
+    assert torch.allclose(moved[StandardNormal, 3], moved[Flat, 3], rtol=1e-3, atol=1e-7)
+    assert not torch.allclose(moved[StandardNormal, 30], moved[Flat, 30], rtol=1e-2)
+
+
+def test_held_back_frames_are_looked_at_whatever_the_numbers(data: Dataset) -> None:
+    """Also where the rhythms of records and of validations have no common multiple within the run."""
+    options = {"samples": 2, "burn_in": {"steps": 48}, "guard": {"interval": 1}}
+    for records, validations in ((7, 5), (10, 3), (400, 40)):
+        output = {"records": records, "validations": validations}
+        history = runner_of(data, small_config({**options, "output": output})).run().history
+        looks = [record["step"] for record in history if "validation_force_mae" in record]
+        assert len(looks) >= min(validations, 5), (records, validations, looks)
+        assert len(history) <= 2 * max(records, 48)
 
 
 def test_standard_prior_is_the_default(data: Dataset) -> None:
