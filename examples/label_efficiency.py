@@ -56,13 +56,13 @@ class Study:
     pool: int = 1000
     test: int = 1000
     start_labels: int = 50
-    per_round: int = 25
-    rounds: int = 6
+    per_round: int = 50
+    rounds: int = 3
     chains: int = 8
-    first: int = 30_000
-    warm: int = 6_000
-    batch_size: int = 16
-    final: float = 3e-5
+    first: int = 20_000
+    warm: int = 10_000
+    batch_size: int = 4
+    final: float = 1e-4
     network: str = "small"
     features: int = 32
     layers: int = 3
@@ -81,6 +81,7 @@ class Study:
                 "batch_size": self.batch_size,
                 "final": self.final,
                 "freeze_mass": 0.5,
+                "noise_free": 0.0,
             },
             "output": {"validations": 0},
         }

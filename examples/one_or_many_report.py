@@ -3,7 +3,8 @@
     python examples/one_or_many_report.py                              results/one-or-many
     python examples/one_or_many_report.py FOLDER
 
-Writes README.md and one figure a question beside the files; cases that are missing are named, not guessed.
+Writes README.md and one figure a question beside the files; cases that are missing are named, not guessed.  A file notes.md in the
+folder, written by hand, is put in front.
 """
 
 import argparse
@@ -119,10 +120,12 @@ def readme(found: dict[str, Found], folder: Path, drawn: Sequence[str], missing:
     many = found["many"]
     plan, where = many["plan"], many["provenance"]
     gpu = where["hardware"].get("gpu") or where["hardware"]["cpu"]
+    notes = folder / "notes.md"
     commits = sorted({case["provenance"]["commit"] for case in found.values()})
     lines = [
         "# One chain or many, and which steps matter",
         "",
+        *([notes.read_text(encoding="utf-8").strip(), ""] if notes.exists() else []),
         f"Ethanol (bundled), {plan['train'] - plan['held_back']} frames to learn from, {plan['held_back']} held back, network "
         f"`{plan['network']}`, preset `standard` with {many['burn_in_steps']} steps of burn-in and {plan['draws'] - 1} cycles of "
         f"{many['cycle_steps']}; {gpu}, torch {where['versions']['torch']}, precision {many['precision']}, commit "

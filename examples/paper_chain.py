@@ -2,6 +2,7 @@
 
     python examples/paper_chain.py                                     results/speed/ethanol-paper-chain
     python examples/paper_chain.py FOLDER --commit ef0cf8a --hardware "NVIDIA H200"
+    python examples/paper_chain.py --run chain.run --frames 200        also what the network of the newest checkpoint knows, on a CPU
 
 FOLDER holds metrics.jsonl and config.yaml of the run's folder and log.txt, what the command printed.  Writes README.md, history.png and
 history.json (the table) there.  The posterior itself is evaluated by examples/rmd17.
@@ -144,12 +145,55 @@ def smooth(y: np.ndarray) -> np.ndarray:
     return np.array([np.nanmean(y[max(0, i - half) : i + half + 1]) for i in range(len(y))])
 
 
+def newest_network(run: Path, frames: int) -> dict[str, Any]:
+    """The network that the chain has reached, on held-back frames and on so many that are in no training set."""
+    from equibayes.data import bundled_ethanol
+    from equibayes.evaluation.evaluated import evaluate_each
+    from equibayes.evaluation.tables import measure
+    from equibayes.posterior.file import Posterior
+    from equibayes.posterior.sample import describe_data, prepare
+    from equibayes.sampling import checkpoint
+    from equibayes.sampling.settings import sample_config
+
+    found = checkpoint.load_newest(run)
+    prepared = prepare(bundled_ethanol("train"), sample_config("paper-rmd17"))
+    weights, step = found.tensors["sampler.position"], found.tensors["sampler.step"].reshape(1)
+    about = describe_data(prepared.train, prepared.validation)
+    settings = prepared.config.to_dict()
+    posterior = Posterior(
+        samples=weights, chain=0 * step, step=step, network=prepared.network, reference=prepared.reference, config=settings,
+        data=about, history=[], verdict={},
+    )  # fmt: skip
+    result: dict[str, Any] = {"step": int(step)}
+    for name, data in (("held back", prepared.validation), ("unseen", bundled_ethanol("test")[:frames])):
+        (evaluated,) = evaluate_each(posterior, data, [1], device="cpu")
+        result[name] = measure(evaluated)
+    return result
+
+
+def network_table(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"The network that the chain had reached at step {found['step']} (one sample, not a posterior):",
+        "",
+        "| frames | force error, meV/Å (MAE) | RMS | σ, meV/Å (RMS) | within 68 % | ln likelihood | energy error, meV |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in ("held back", "unseen"):
+        m = found[name]
+        lines.append(
+            f"| {m['n_frames']} {name} | {1e3 * m['force_mae']:.2f} | {1e3 * m['force_rmse']:.2f} | {1e3 * m['force_sharpness']:.2f} | "
+            f"{100 * m['force_coverage_68']:.1f} % | {m['force_mll']:.2f} | {1e3 * m['energy_mae']:.2f} |"
+        )
+    return [*lines, ""]
+
+
 def readme(
     records: Sequence[Record],
     config: dict[str, Any],
     planned: dict[str, int],
     lines: Sequence[dict[str, Any]],
     where: dict[str, str],
+    network: dict[str, Any] | None = None,
 ) -> str:
     last, done = records[-1], records[-1]["step"] >= planned["steps"]
     minutes = last.get("seconds", float("nan")) / 60
@@ -166,6 +210,7 @@ def readme(
         "",
         "![Error, σ, temperature and learning rate against step and time](history.png)",
         "",
+        *(network_table(network) if network else []),
         *table(lines),
         "",
         "Errors are mean absolute ones of force components, σ the mean of what the network states, meV/Å; of one minibatch, and of the "
@@ -182,16 +227,23 @@ def main() -> None:
     )
     parser.add_argument("--commit", help="of the code that sampled (default: as before)")
     parser.add_argument("--hardware", help="on which it sampled (default: as before)")
+    parser.add_argument("--run", type=Path, help="folder with checkpoints of the run, whose newest network is tested")
+    parser.add_argument("--frames", type=int, default=200, help="unseen frames for --run (default 200)")
     options = parser.parse_args()
     records, config, planned = read(options.folder)
     note = options.folder / "history.json"
     before = json.loads(note.read_text(encoding="utf-8"))["where"] if note.exists() else {}
     where = {name: getattr(options, name) or before.get(name, "unknown") for name in ("commit", "hardware")}
+    kept = options.folder / "network.json"
+    if options.run:
+        found = newest_network(options.run, options.frames)
+        write_text(kept, json.dumps(found, indent=1, allow_nan=False) + "\n")
+    network = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
     lines = rows(records)
     plain = [{key: None if each != each else each for key, each in line.items()} for line in lines]
     write_text(note, json.dumps({"where": where, "planned": planned, "rows": plain}, indent=1, allow_nan=False) + "\n")
     draw(records, options.folder / "history.png")
-    write_text(options.folder / "README.md", readme(records, config, planned, lines, where))
+    write_text(options.folder / "README.md", readme(records, config, planned, lines, where, network))
     print("\n".join(table(lines)))
 
 

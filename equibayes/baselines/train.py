@@ -24,6 +24,8 @@ from equibayes.sampling.settings import PriorSettings, SampleConfig
 from equibayes.units import KCAL_PER_MOL
 
 KINDS = ("ensemble", "dropout", "point")
+# gradients of squared errors in eV are smaller than the sampler's ε, which would make AMSGrad a slow gradient descent; this is NequIP's
+POINT_EPSILON = 1e-8
 
 
 def train(
@@ -65,7 +67,9 @@ def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleCo
         chains=networks,
         samples=networks,
         prior=PriorSettings(),
-        sampler=replace(config.sampler, temperature=0.0),
+        sampler=replace(
+            config.sampler, temperature=0.0, epsilon=POINT_EPSILON if kind == "point" else config.sampler.epsilon
+        ),
         burn_in=replace(
             config.burn_in, steps=config.schedule(data_size).total_steps, freeze_mass=1.0, noise_free=0.0, early=0.0
         ),

@@ -2,7 +2,8 @@
 
     python examples/rmd17/tables.py results/rmd17        README.md and PNG files in that folder
 
-Tables 4, 5, 6 and appendix D of the paper, the regime of few data, the goals, costs; figures 4 and 5.
+Tables 4, 5, 6 and appendix D of the paper, the regime of few data, the goals, costs; figures 4 and 5.  A file notes.md in the folder,
+written by hand, is put in front of them.
 """
 
 import argparse
@@ -56,6 +57,9 @@ def page(cases: Sequence[Case], pictures: dict[str, str], folder: Path) -> Itera
     """The lines of README.md."""
     full, few = [c for c in cases if c.few is None], [c for c in cases if c.few is not None]
     yield "# The paper's study on revised MD17"
+    notes = folder / "notes.md"
+    if notes.exists():
+        yield from ("", notes.read_text(encoding="utf-8").strip())
     yield ""
     yield from paragraph(INTRODUCTION)
     yield ""
