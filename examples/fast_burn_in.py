@@ -8,6 +8,7 @@ frames with the `small` network and the learning rates of the `quick` preset.
 
     python examples/fast_burn_in.py            about 15 minutes on one core
     python examples/fast_burn_in.py --steps 100    to see that it runs
+    python examples/fast_burn_in.py --weights      where the weights go, in two minutes: Σθ²/P along burn-ins of 1200 steps
 """
 
 import argparse
@@ -30,6 +31,7 @@ from equibayes.network.config import preset
 from equibayes.posterior.sample import prepare
 from equibayes.sampling.chain import ChainRunner
 from equibayes.sampling.progress import Silent
+from equibayes.sampling.run_state import RunState
 from equibayes.sampling.schedule import Schedule, StepPlan
 from equibayes.sampling.settings import BurnInSettings, OutputSettings, SampleConfig
 from equibayes.version import __version__
@@ -99,12 +101,21 @@ def run(way: dict[str, Any], steps: int) -> dict[str, Any]:
     if way.get("keep_prior"):
         plan = runner.schedule
         runner.schedule = WithPrior(plan.burn_in, plan.cycles, plan.temperature, plan.steps_per_epoch)
+    squares: dict[int, float] = {}
+    record = runner._record
+
+    def note(state: RunState, *rest: Any) -> None:
+        squares[state.step] = float(state.sampler.position.square().mean())
+        record(state, *rest)
+
+    runner._record = note  # type: ignore[method-assign]
     state = runner.run()
     early = runner.early_steps
     for row in clock.rows:
         small = min(row["step"], early)
         row["frames"] = small * burn_in.early_batch_size + (row["step"] - small) * BATCH
-    return {"options": way, "events": state.events, "curve": clock.rows, "failed": int(state.failed.sum())}
+    return {"options": way, "events": state.events, "curve": clock.rows, "failed": int(state.failed.sum()),
+            "mean_square_weight": squares}  # fmt: skip
 
 
 def first_below(curve: list[dict[str, Any]], threshold: float) -> dict[str, Any] | None:
@@ -169,8 +180,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=3000, help="steps of a burn-in")
     parser.add_argument("--output", type=Path, default=Path("results/fast-burn-in"), help="folder for report and plot")
+    parser.add_argument("--weights", action="store_true", help="only print how large the weights are along the way")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.weights:
+        for name in ("no option", "cold half", "cold half, with the prior"):
+            squares = run(WAYS[name], 1200)["mean_square_weight"]
+            print(f"{name:32s}", "  ".join(f"{step}: {square:.2f}" for step, square in list(squares.items())[::6]))
+        return
     options.output.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {}
     for name, way in WAYS.items():
