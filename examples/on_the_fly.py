@@ -72,7 +72,7 @@ class Flight:
             "samples": self.chains,
             "data": {"validation": 0},
             "network": {**network, "radial_mlp_depth": self.radial_depth},
-            "burn_in": {"steps": self.first, "freeze_mass": 0.5},
+            "burn_in": {"steps": self.first, "freeze_mass": 0.5, "noise_free": 0.0},
             "output": {"validations": 0},
         }
         return sample_config("quick", "small", values)

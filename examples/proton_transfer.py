@@ -78,7 +78,7 @@ class Study:
             "samples": self.chains,
             "data": {"validation": 0},
             "network": network,
-            "burn_in": {"steps": self.first, "freeze_mass": 0.5},
+            "burn_in": {"steps": self.first, "freeze_mass": 0.5, "noise_free": 0.0},
             "output": {"validations": 0},
         }
         return sample_config("quick", "small", values)
