@@ -80,9 +80,11 @@ class Flight:
 
 # the network `small`, more frames to begin with; the trust level is again 1.3 times what a training frame usually has
 SMALL = Flight(start_labels=60, features=32, layers=3, radial_depth=2, trust_lo=0.0)
+# a network that knows little drives the molecule apart, so it is quick by few steps
 QUICK = Flight(
-    start_labels=8, first=100, warm=10, chains=2, features=4, layers=1, steps=60, trust_lo=0.8, trust_hi=50.0, checked=5
-)
+    start_labels=8, first=300, warm=10, chains=2, features=8, layers=1, steps=30, temperature=100.0, trust_lo=0.3, trust_hi=50.0,
+    checked=5,
+)  # fmt: skip
 
 
 def labelled(labeller: Labeller, structures: list[Structure]) -> list[Structure]:

@@ -35,7 +35,7 @@ def quick(name: str, folder: Path, *options: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_on_the_fly(tmp_path: Path) -> None:
     report = quick("on_the_fly.py", tmp_path, "--work", "work")
-    assert (report["steps_done"], report["ended"], report["checked"]["frames"]) == (60, None, 5)
+    assert (report["steps_done"], report["ended"], report["checked"]["frames"]) == (30, None, 5)
     assert report["asked"] == len(report["asked_at"]) > 0
     assert quick("on_the_fly.py", tmp_path, "--work", "work")["checked"] == report["checked"], "nothing is done again"
 
