@@ -138,7 +138,9 @@ def posterior(model, data) -> Potential:
     return Potential(model, data, StandardNormal())
 
 
-def run(folder, fused: bool, steps: int, monkeypatch, resume: bool = False, make=posterior, average: bool = False):
+def run(
+    folder, fused: bool, steps: int, monkeypatch, resume: bool = False, make=posterior, average: bool = False, cold=0.5
+):
     """A short run of two chains with minibatches, an adapting mass and two phases."""
     frames = [selftest.cluster(2, seed) for seed in (8, 9, 10)]
     config = sample_config(
@@ -147,7 +149,7 @@ def run(folder, fused: bool, steps: int, monkeypatch, resume: bool = False, make
         {
             "chains": 2,
             "samples": 2,
-            "burn_in": {"steps": steps, "batch_size": 2, "initial": 1e-3, "final": 1e-4},
+            "burn_in": {"steps": steps, "batch_size": 2, "initial": 1e-3, "final": 1e-4, "noise_free": cold},
             "cycles": {"length": 2, "batch_size": 1},
             "guard": {"interval": 2},
             "output": {"checkpoint_seconds": 0.0},
@@ -192,9 +194,9 @@ BASELINES = {
 
 @pytest.mark.parametrize("kind", BASELINES)
 def test_baselines_are_those_of_the_reference(kind, monkeypatch):
-    options = {"make": BASELINES[kind], "average": kind == "point"}
+    options = {"make": BASELINES[kind], "average": kind == "point", "cold": 0.0}
     expected, found = (run(None, fused, 3, monkeypatch, **options) for fused in (False, True))
-    other = run(None, True, 3, monkeypatch, average=kind == "point")
+    other = run(None, True, 3, monkeypatch, average=kind == "point", cold=0.0)
     for ours, theirs, posteriors in zip(found.samples, expected.samples, other.samples):
         assert selftest.relative(ours, theirs) < 1e-4
         assert selftest.relative(posteriors, theirs) > 1e-3
