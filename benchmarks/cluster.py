@@ -29,7 +29,8 @@ from rich.table import Table
 from equibayes.allocator import keep_freed_memory
 from equibayes.bayes.parallel import Shard
 from equibayes.data import read
-from equibayes.posterior.sample import Prepared, describe_run, make_runner, prepare
+from equibayes.posterior.prepare import Prepared, prepare
+from equibayes.posterior.sample import describe_run, make_runner
 from equibayes.posterior.sample_cluster import Maker
 from equibayes.sampling import checkpoint
 from equibayes.sampling.cluster import ClusterRun

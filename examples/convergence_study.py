@@ -35,7 +35,7 @@ from equibayes.bayes.prior import CentredNormal, StandardNormal
 from equibayes.data import bundled_ethanol
 from equibayes.data.resident import ResidentData
 from equibayes.network.config import NetworkConfig
-from equibayes.posterior.sample import Prepared, prepare
+from equibayes.posterior.prepare import Prepared, prepare
 from equibayes.sampling import sghmc
 from equibayes.sampling.chain import ChainRunner
 from equibayes.sampling.diagnostics import convergence, kinetic_temperature

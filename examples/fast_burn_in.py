@@ -28,7 +28,7 @@ from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import StandardNormal
 from equibayes.data import bundled_ethanol
 from equibayes.network.config import preset
-from equibayes.posterior.sample import prepare
+from equibayes.posterior.prepare import prepare
 from equibayes.sampling.chain import ChainRunner
 from equibayes.sampling.progress import Silent
 from equibayes.sampling.run_state import RunState

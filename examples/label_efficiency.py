@@ -36,7 +36,8 @@ from equibayes.learning.resample import ResampleSettings, resample
 from equibayes.learning.select import choose
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
-from equibayes.posterior.sample import hold_back, lay_out, run_folder, sample_prepared
+from equibayes.posterior.prepare import hold_back, lay_out
+from equibayes.posterior.sample import run_folder, sample_prepared
 from equibayes.sampling import checkpoint
 from equibayes.sampling.settings import SampleConfig, sample_config
 

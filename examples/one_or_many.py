@@ -31,7 +31,8 @@ from equibayes.data import bundled_ethanol
 from equibayes.errors import InputError
 from equibayes.files import make_folder, write_text
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.sample import hold_back, run_folder, sample
+from equibayes.posterior.prepare import hold_back
+from equibayes.posterior.sample import run_folder, sample
 from equibayes.sampling import checkpoint
 from equibayes.sampling.progress import Silent
 from equibayes.sampling.settings import SampleConfig, sample_config

@@ -151,7 +151,8 @@ def newest_network(run: Path, frames: int) -> dict[str, Any]:
     from equibayes.evaluation.evaluated import evaluate_each
     from equibayes.evaluation.tables import measure
     from equibayes.posterior.file import Posterior
-    from equibayes.posterior.sample import describe_data, prepare
+    from equibayes.posterior.prepare import prepare
+    from equibayes.posterior.sample import describe_data
     from equibayes.sampling import checkpoint
     from equibayes.sampling.settings import sample_config
 

@@ -21,7 +21,8 @@ from equibayes.evaluation.evaluated import evaluate_each
 from equibayes.evaluation.tables import measure
 from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.sample import hold_back, sample
+from equibayes.posterior.prepare import hold_back
+from equibayes.posterior.sample import sample
 from equibayes.sampling.progress import Silent
 from equibayes.sampling.settings import sample_config
 

@@ -9,7 +9,8 @@ import torch
 
 from equibayes.config import merge
 from equibayes.data import Dataset, read
-from equibayes.posterior.sample import Prepared, make_runner, prepare
+from equibayes.posterior.prepare import Prepared, prepare
+from equibayes.posterior.sample import make_runner
 from equibayes.sampling.chain import ChainRunner
 from equibayes.sampling.progress import Silent
 from equibayes.sampling.settings import SampleConfig, sample_config

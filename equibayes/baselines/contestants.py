@@ -15,7 +15,8 @@ from equibayes.data.dataset import Dataset
 from equibayes.errors import InputError
 from equibayes.files import write_text
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.sample import prepare, run_folder, sample
+from equibayes.posterior.prepare import prepare
+from equibayes.posterior.sample import run_folder, sample
 from equibayes.sampling import checkpoint
 from equibayes.sampling.progress import Display
 from equibayes.sampling.settings import SampleConfig

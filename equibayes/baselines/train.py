@@ -16,7 +16,8 @@ from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
 from equibayes.posterior.dropout import RATE
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.sample import Prepared, gather, make_runner, prepare, run_and_write
+from equibayes.posterior.prepare import Prepared, prepare
+from equibayes.posterior.sample import gather, make_runner, run_and_write
 from equibayes.sampling.chain import ChainRunner
 from equibayes.sampling.progress import Display, Silent
 from equibayes.sampling.run_state import RunState

@@ -32,7 +32,8 @@ from equibayes.learning.settings import LearnConfig
 from equibayes.learning.study import Inputs, check_same_study, with_species
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
-from equibayes.posterior.sample import hold_back, lay_out, run_folder, sample_prepared
+from equibayes.posterior.prepare import hold_back, lay_out
+from equibayes.posterior.sample import run_folder, sample_prepared
 from equibayes.sampling import checkpoint
 from equibayes.sampling.cluster import began_on_cluster
 from equibayes.sampling.cluster_ray import ClusterOptions

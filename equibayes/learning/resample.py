@@ -20,7 +20,8 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.elements import formula
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.sample import lay_out, sample_prepared
+from equibayes.posterior.prepare import lay_out
+from equibayes.posterior.sample import sample_prepared
 from equibayes.sampling.cluster_ray import ClusterOptions
 from equibayes.sampling.progress import Display
 from equibayes.sampling.settings import SampleConfig

@@ -15,15 +15,8 @@ from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
 from equibayes.files import lock, make_folder, remove_leftovers, write_text
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.sample import (
-    Prepared,
-    check_output,
-    describe_run,
-    gather,
-    make_prior,
-    make_runner,
-    run_folder,
-)
+from equibayes.posterior.prepare import Prepared, make_prior
+from equibayes.posterior.sample import check_output, describe_run, gather, make_runner, run_folder
 from equibayes.sampling import checkpoint
 from equibayes.sampling.cluster import ClusterRun, forget
 from equibayes.sampling.cluster_pool import NOT_POOLED, Pool

@@ -15,7 +15,7 @@ from equibayes.baselines.contestants import Contestant, obtain
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.sample import hold_back
+from equibayes.posterior.prepare import hold_back
 from equibayes.sampling.progress import Display
 from equibayes.sampling.settings import SampleConfig, sample_config
 

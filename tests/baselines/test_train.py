@@ -14,7 +14,8 @@ from equibayes.errors import InputError
 from equibayes.posterior.dropout import RATE, dropout_mask
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
-from equibayes.posterior.sample import make_runner, prepare
+from equibayes.posterior.prepare import prepare
+from equibayes.posterior.sample import make_runner
 from equibayes.sampling.chain import AVERAGE_DECAY
 from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.progress import Silent

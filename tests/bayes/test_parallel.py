@@ -10,7 +10,7 @@ import torch.multiprocessing as processes
 from equibayes.bayes.parallel import Shard, ShardedPotential, own_frames
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import StandardNormal
-from equibayes.posterior.sample import prepare
+from equibayes.posterior.prepare import prepare
 from tests.runs import ethanol_frames, small_config
 
 CHAINS = 3

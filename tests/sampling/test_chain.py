@@ -13,7 +13,8 @@ from equibayes.bayes.prior import CentredNormal, Flat, StandardNormal
 from equibayes.data import Dataset, Structure
 from equibayes.data.graph import Graph
 from equibayes.errors import InputError
-from equibayes.posterior.sample import gather, make_prior, prepare, sample
+from equibayes.posterior.prepare import make_prior, prepare
+from equibayes.posterior.sample import gather, sample
 from equibayes.sampling import validation
 from equibayes.sampling.chain import ChainRunner
 from equibayes.sampling.run_state import RunState

@@ -18,7 +18,8 @@ from equibayes.config import merge, template
 from equibayes.data import Dataset
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.sample import check_output, make_runner, prepare, sample, sample_prepared
+from equibayes.posterior.prepare import prepare
+from equibayes.posterior.sample import check_output, make_runner, sample, sample_prepared
 from equibayes.posterior.sample_cluster import Maker
 from equibayes.sampling.cluster_ray import ClusterOptions, connected, packed
 from equibayes.sampling.cluster_worker import ReportingRunner

@@ -12,7 +12,8 @@ from equibayes.bayes.potential import Evaluation
 from equibayes.config import merge
 from equibayes.data import Dataset
 from equibayes.errors import InputError
-from equibayes.posterior.sample import gather, prepare
+from equibayes.posterior.prepare import prepare
+from equibayes.posterior.sample import gather
 from equibayes.sampling.chain import ChainRunner
 from equibayes.sampling.guard import Guard, largest_difference
 from equibayes.sampling.run_state import RunState
