@@ -26,7 +26,7 @@ import torch
 
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import StandardNormal
-from equibayes.data import bundled_ethanol
+from equibayes.data import Dataset, bundled_ethanol, read
 from equibayes.network.config import preset
 from equibayes.posterior.prepare import prepare
 from equibayes.sampling.chain import ChainRunner
@@ -77,19 +77,19 @@ class Clock(Silent):
             )
 
 
-def run(way: dict[str, Any], steps: int) -> dict[str, Any]:
+def run(way: dict[str, Any], steps: int, data: Dataset, seed: int = SEED) -> dict[str, Any]:
     """One burn-in; held-back force errors (eV/Å) of every chain along it."""
     options = {key: value for key, value in way.items() if key not in ("stretch", "keep_prior")}
     burn_in = BurnInSettings(steps=round(steps * way.get("stretch", 1)), batch_size=BATCH, **RATES, **options)
     config = SampleConfig(
         chains=CHAINS,
         samples=CHAINS,
-        seed=SEED,
+        seed=seed,
         network=preset("small"),
         burn_in=burn_in,
         output=OutputSettings(validations=40, records=40),
     )
-    prepared = prepare(bundled_ethanol("train"), config)
+    prepared = prepare(data, config)
     potential = Potential(prepared.model, prepared.resident(prepared.train, "cpu"), StandardNormal())
     clock = Clock()
     runner = ChainRunner(
@@ -181,23 +181,32 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3000, help="steps of a burn-in")
     parser.add_argument("--output", type=Path, default=Path("results/fast-burn-in"), help="folder for report and plot")
     parser.add_argument("--weights", action="store_true", help="only print how large the weights are along the way")
+    parser.add_argument(
+        "--data", help="other frames, such as rmd17_malonaldehyde.npz@train_01 (default: bundled ethanol)"
+    )
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, help="beside `no option` (default: all)")
     options = parser.parse_args()
+    data = read(options.data) if options.data else bundled_ethanol("train")
+    ways = [name for name in WAYS if not options.ways or name in ("no option", *options.ways)]
     torch.set_num_threads(1)
     if options.weights:
         for name in ("no option", "cold half", "cold half, with the prior"):
-            squares = run(WAYS[name], 1200)["mean_square_weight"]
+            squares = run(WAYS[name], 1200, data, options.seed)["mean_square_weight"]
             print(f"{name:32s}", "  ".join(f"{step}: {square:.2f}" for step, square in list(squares.items())[::6]))
         return
     options.output.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {}
-    for name, way in WAYS.items():
-        results[name] = run(way, options.steps)
+    for name in ways:
+        way = WAYS[name]
+        results[name] = run(way, options.steps, data, options.seed)
         last = results[name]["curve"][-1]
         errors = ", ".join(f"{1000 * error:.1f}" for error in last["force_mae"])
         print(f"{name:32s} {last['step']} steps, {last['cpu_seconds']:.0f} s: {errors} meV/Å", flush=True)
     report = {
         "chains": CHAINS,
-        "seed": SEED,
+        "seed": options.seed,
+        "data": data.name,
         "batch_size": BATCH,
         "steps": options.steps,
         "summary": {name: summary(result, results["no option"]) for name, result in results.items()},
