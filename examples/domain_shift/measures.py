@@ -4,7 +4,6 @@ eV, Å.  `Evaluated` holds predictions beside labels; everything here is a pure 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ from equibayes.evaluation.evaluated import Evaluated
 from equibayes.evaluation.figures.curves import quantile_bands, roc_curve
 from equibayes.evaluation.metrics import OUTLIER_THRESHOLD, Undefined
 from equibayes.evaluation.tables import component_metrics
-from equibayes.posterior.calibration import Calibration
-from equibayes.posterior.sigma import Sigma
 
 TIMES_INSIDE = 3.0
 """A force component is also an outlier if it errs by so many times the mean absolute error inside the distribution."""
@@ -25,21 +22,6 @@ WANTED = ("mae", "rmse", "mll", "nece", "miscalibration_area", "coverage_68", "c
 LEVELS = np.linspace(0.05, 0.95, 19)
 FRAMES_SHOWN = 150
 FRAME_SCORES = ("largest", "rms", "largest_epistemic")
-
-
-def recalibrated(result: Evaluated, calibration: Calibration) -> Evaluated:
-    """The same predictions with rescaled deviations, as the posterior with that calibration would give them."""
-    forces = calibration.forces.apply(Sigma(result.force_epistemic, result.force_aleatoric), result.k, result.number)
-    energy = calibration.energy.apply(Sigma(result.energy_epistemic, result.energy_aleatoric), result.k)
-    return replace(
-        result,
-        force_sigma=forces.total,
-        force_epistemic=forces.epistemic,
-        force_aleatoric=forces.aleatoric,
-        energy_sigma=energy.total,
-        energy_epistemic=energy.epistemic,
-        energy_aleatoric=energy.aleatoric,
-    )
 
 
 def inside_error(results: Sequence[Evaluated]) -> float:

@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 from cases import CASES, INSIDE, Case, small
-from measures import TIMES_INSIDE, curves, detection, inside_error, measured, recalibrated
+from measures import TIMES_INSIDE, curves, detection, inside_error, measured
 
 from equibayes.baselines.contestants import METHODS, Contestant, obtain
 from equibayes.errors import InputError
-from equibayes.evaluation.evaluated import Evaluated, evaluate_each
+from equibayes.evaluation.evaluated import Evaluated, evaluate_each, recalibrated
 from equibayes.files import make_folder, write_text
 from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.calibration import Calibration
