@@ -11,10 +11,7 @@ import numpy as np
 import pytest
 
 from equibayes.data.dataset import Dataset
-from equibayes.evaluation.evaluated import Evaluated, evaluate
-from equibayes.posterior.calibrate import calibrate
-from equibayes.posterior.calibration import Calibration
-from equibayes.posterior.file import load
+from equibayes.evaluation.evaluated import Evaluated
 from tests.samples import water
 
 EXAMPLE = Path(__file__).parents[1] / "examples/domain_shift"
@@ -71,18 +68,6 @@ def test_tables_and_figures_say_what_is_missing(folder: Path) -> None:
     shown = [word.partition(")")[0] for word in text.split("](")[1:]]
     assert len(shown) == 4
     assert all((folder / "out" / name).stat().st_size > 10_000 for name in shown)
-
-
-def test_recalibration_is_that_of_the_posterior(folder: Path) -> None:
-    case = cases.small(cases.bpa(EXAMPLE / "data", 0))
-    posterior, test = load(folder / "work/3bpa/bayes.posterior"), case.tests["1200 K"][1]
-    calibrated = calibrate(posterior, case.validation, method="species")
-    assert calibrated.calibration is not None
-    ours = measures.recalibrated(evaluate(posterior, test), Calibration.from_dict(calibrated.calibration))
-    theirs = evaluate(calibrated, test)
-    for name in ("force_sigma", "force_epistemic", "force_aleatoric", "energy_sigma"):
-        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-10)
-    assert not np.allclose(ours.force_sigma, evaluate(posterior, test).force_sigma, rtol=1e-3)
 
 
 def test_training_validation_and_test_frames_are_disjoint() -> None:
