@@ -36,7 +36,7 @@ from equibayes.sampling.precompile import precompile
 from equibayes.sampling.schedule import StepPlan
 from equibayes.units import KCAL_PER_MOL
 
-PRECISIONS = ("tf32", "tf32x3", "float32")
+PRECISIONS = ("tf32", "bf16x3", "tf32x3", "float32")
 CURVES = "tf32x3"  # the default of a run
 MOLECULES = ("ethanol", "malonaldehyde", "benzene", "toluene", "aspirin", "azobenzene")
 GOALS = {
@@ -227,7 +227,7 @@ def measure(
             step(name, chains, 32, precision)
     for k, precision in product((1, 8), PRECISIONS):
         move("aspirin", aspirin[0], fit_scales(preset("paper"), aspirin), k, precision, 0.5)
-    for k, precision in product((1, 8), ("tf32", "tf32x3")):
+    for k, precision in product((1, 8), ("tf32", "bf16x3", "tf32x3")):
         move("silicon, cutoff 6 Å", silicon(5), wide, k, precision, 0.0)
     if only_moving:
         return result
@@ -291,9 +291,9 @@ def table(result: dict[str, Any]) -> list[str]:
         )
         if name and row["k"] == 8:
             found[f"{name} k=8", row["precision"]] = row["ms"]
-    lines = ["| ms | goal | tf32 | tf32x3 | float32 | official, eager |", "|---|---|---|---|---|---|"]
+    lines = [f"| ms | goal | {' | '.join(PRECISIONS)} | official, eager |", "|---" * (len(PRECISIONS) + 3) + "|"]
     for name, goal in GOALS.items():
-        numbers = [f"{found[name, p]:.3g}" if (name, p) in found else "–" for p in ("tf32", "tf32x3", "float32")]
+        numbers = [f"{found[name, p]:.3g}" if (name, p) in found else "–" for p in PRECISIONS]
         molecule = name.split()[0]
         theirs = result["official"].get(molecule, {}).get("step_ms") if name.endswith("K=1") else None
         lines.append(f"| {name} | {goal} | {' | '.join(numbers)} | {f'{theirs:.0f}' if theirs else '–'} |")

@@ -36,7 +36,7 @@ SCALES: dict[str, Any] = {
     "avg_num_neighbors": {"H": 3.0, "C": 4.0, "O": 5.0},
     "per_type_energy_scales": {"H": 1.0, "C": 1.5, "O": 2.0},
 }
-LIMITS = {"float32": 1e-5, "tf32x3": 3e-5, "tf32": 3e-2}
+LIMITS = {"float32": 1e-5, "tf32x3": 3e-5, "bf16x3": 5e-4, "tf32": 3e-2}
 NETWORKS = {
     "paper": NetworkConfig(**SCALES),
     "l=1, 32 features": NetworkConfig(
@@ -329,7 +329,7 @@ def all_checks(small: bool, device: str) -> Iterator[Check]:
         yield from check_gradient(name, config, training, 2, "float32", device)
     for chains in (1, 3, 8, 16):
         yield from check_gradient(f"paper, K={chains}", NETWORKS["paper"], training, chains, "float32", device)
-    for precision in ("tf32x3", "tf32"):
+    for precision in ("tf32x3", "bf16x3", "tf32"):
         yield from check_gradient(f"paper, {precision}", NETWORKS["paper"], training, 2, precision, device)
     yield from check_steps("paper", NETWORKS["paper"], training, 3, device)
 

@@ -1,14 +1,16 @@
-"""Does the arithmetic of a GPU's matrix units change the posterior?  The same run in float32, tf32x3 and tf32.
+"""Does the arithmetic of a GPU's matrix units change the posterior?  The same run in each of them.
 
     python examples/precision.py                        results/precision/report.json; about five minutes on one H200
 
 For each precision: sample ethanol (preset `standard` with a shorter burn-in), then force error, likelihood and outlier detection on
-frames never seen; and, with the posterior of the first, the energy along NVE dynamics whose forces are computed in each precision.
+frames never seen, of all samples and of each chain alone, whose scatter says what a difference means; and, with the posterior of
+float32, the energy along NVE dynamics whose forces are computed in each precision.
 """
 
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import numpy as np
 import torch
 
 from equibayes.bayes.moving import MovingModel
-from equibayes.data import bundled_ethanol
+from equibayes.data import Dataset, bundled_ethanol
 from equibayes.data.graph import graph_of
 from equibayes.data.structures import Structure
 from equibayes.evaluation.evaluated import evaluate_each
@@ -25,9 +27,11 @@ from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import sample
 from equibayes.sampling.settings import sample_config
 
-PRECISIONS = ("tf32", "tf32x3", "float32")
+# float32 last, for its posterior is the one that moves the atoms
+PRECISIONS = ("tf32", "bf16x3", "tf32x3", "float32")
 MASSES = {1: 1.008, 6: 12.011, 8: 15.999}  # u
 FORCE_TO_ACCELERATION = 9.648533e-3  # Å/fs² of 1 eV/Å and 1 u
+COMPARED = ("force_mae", "force_mll", "force_auc", "energy_mae", "energy_mll")
 STEP_FS, STEPS, SKIN = 0.25, 4000, 2.0
 
 
@@ -67,6 +71,38 @@ def nve(posterior: Posterior, frame: Structure, precision: str, temperature: flo
     }
 
 
+def chain_by_chain(posterior: Posterior, test: Dataset) -> dict[str, Any]:
+    """The last sample of each chain alone: chains are independent, so that their scatter gives every mean its error."""
+    last = [int((posterior.chain == chain).nonzero()[-1]) for chain in posterior.chain.unique()]
+    rows = []
+    for i in last:
+        own = slice(i, i + 1)
+        alone = replace(posterior, samples=posterior.samples[own], chain=posterior.chain[own], step=posterior.step[own])
+        (result,) = evaluate_each(alone, test, [1], device="cuda")
+        rows.append({name: value for name, value in measure(result).items() if name in COMPARED})
+    columns = {name: np.array([row[name] for row in rows]) for name in COMPARED}
+    return {
+        name: {
+            "mean": float(x.mean()),
+            "error": float(x.std(ddof=1) / np.sqrt(len(x))),
+            "chains": [float(v) for v in x],
+        }
+        for name, x in columns.items()
+    }
+
+
+def differences(runs: dict[str, Any]) -> dict[str, Any]:
+    """Of each precision from float32, and in units of its standard error."""
+    exact = runs["float32"]["chain_by_chain"]
+    found: dict[str, Any] = {}
+    for precision, run in runs.items():
+        for name, own in run["chain_by_chain"].items():
+            error = float(np.hypot(own["error"], exact[name]["error"]))
+            by = own["mean"] - exact[name]["mean"]
+            found.setdefault(precision, {})[name] = {"difference": by, "error": error, "z": by / error}
+    return {precision: found[precision] for precision in found if precision != "float32"}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--burn-in", type=int, default=12_000, help="steps of the burn-in")
@@ -82,24 +118,32 @@ def main() -> None:
         "runs": {},
         "nve": {},
     }
+
+    def save() -> None:
+        (given.output / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+
     train, test = bundled_ethanol("train"), bundled_ethanol("test")
-    first: Posterior | None = None
+    posterior: Posterior | None = None
     for precision in PRECISIONS:
         config = sample_config("standard", None, {"precision": precision, "burn_in": {"steps": given.burn_in}})
         began = time.monotonic()
         posterior = sample(train, config, device="cuda")
         seconds = time.monotonic() - began
-        first = first or posterior
         (result,) = evaluate_each(posterior, test, [len(posterior)], device="cuda")
-        report["runs"][precision] = {"sampling_seconds": seconds, "metrics": measure(result)}
+        report["runs"][precision] = {
+            "sampling_seconds": seconds,
+            "metrics": measure(result),
+            "chain_by_chain": chain_by_chain(posterior, test),
+        }
         report |= {"config": posterior.config, "seed": config.seed}
-        print(precision, round(seconds), "s", json.dumps(report["runs"][precision]["metrics"])[:300], flush=True)
-        (given.output / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-    assert first is not None
+        print(precision, round(seconds), "s", json.dumps(report["runs"][precision]["chain_by_chain"]), flush=True)
+        save()
+    assert posterior is not None
+    report["differences_from_float32"] = differences(report["runs"])
     for precision in PRECISIONS:
-        report["nve"][precision] = nve(first, test[0], precision)
+        report["nve"][precision] = nve(posterior, test[0], precision)
         print(precision, report["nve"][precision], flush=True)
-        (given.output / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+        save()
 
 
 if __name__ == "__main__":

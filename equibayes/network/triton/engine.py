@@ -128,8 +128,8 @@ class Engine(Memory):
             "R_MAX": config.r_max,
             "P": config.polynomial_cutoff_p,
             "BESSELS": config.num_bessels,
-            # the slope of a Bessel function is a difference of large numbers: tf32 alone would not do
-            "FIRST_PREC": "tf32x3" if self.precision == "tf32" else self.precision,
+            # the slope of a Bessel function is a difference of large numbers: fewer bits would not do
+            "FIRST_PREC": "tf32x3" if self.precision in ("tf32", "bf16x3") else self.precision,
             "PREC": self.precision,
         }
 

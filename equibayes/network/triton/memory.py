@@ -17,7 +17,7 @@ from equibayes.network.triton.tuning import Tuning
 from equibayes.network.weights import Layout
 
 # what tl.dot calls the precisions that users choose from
-PRECISIONS = {"float32": "ieee", "tf32x3": "tf32x3", "tf32": "tf32"}
+PRECISIONS = {"float32": "ieee", "tf32x3": "tf32x3", "bf16x3": "bf16x3", "tf32": "tf32"}
 
 
 @dataclass(frozen=True)

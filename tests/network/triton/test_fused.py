@@ -250,12 +250,12 @@ def test_reasons_to_use_the_reference():
     assert "radial" in why_not(replace(paper, radial_mlp_width=256), "cuda", torch.float32)
 
 
-@pytest.mark.parametrize("capability", [80, 90])
-def test_kernels_compile_for_gpus_that_are_not_here(capability, tmp_path):
+@pytest.mark.parametrize(("capability", "precision"), [(80, "tf32"), (90, "bf16x3")])
+def test_kernels_compile_for_gpus_that_are_not_here(capability, precision, tmp_path):
     """Ampere as well as Hopper: Triton compiles without a device.  The command is the one by which a run compiles in parallel."""
     work = {
         "network": asdict(LEVEL1),
-        "precision": "tf32",
+        "precision": precision,
         "chains": 1,
         "rows": 5000,
         "training": True,
