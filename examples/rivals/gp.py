@@ -1,0 +1,125 @@
+"""An exact Gaussian process on the forces of ethanol, on the frames that `equibayes compare` uses.
+
+    python examples/rivals/gp.py -o results/comparison                 970 frames; 8 GB of memory, a quarter of an hour of one core
+    python examples/rivals/gp.py -o results/comparison --frames 50     seconds
+
+Inverse distances, a Gaussian or Matérn 5/2 kernel summed over the six permutations of equivalent hydrogens (`kernel.py`), conditioned
+without approximation (`process.py`).  Kernel, length scale and noise are those of largest marginal likelihood on subsets of the
+training frames, the variance of the signal that of largest marginal likelihood on all of them.  Writes gp.json or gp-N.json with
+
+    gp           as the process says it
+    gp, scaled   σ of forces and of energies times one factor each, of largest likelihood on the held-back frames
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from equibayes.data import Dataset
+from equibayes.evaluation.evaluated import Evaluated
+from equibayes.files import make_folder
+from examples.rivals.kernel import Kernel, group_of
+from examples.rivals.process import Process, Settings, search
+from examples.rivals.protocol import Clock, arrays_of, evaluated, frames_of, scale_of, write
+
+# C C O, two H on the first C, three on the second, one on O.  The methyl group turns; and the mirror image, which has the same
+# distances, swaps the two hydrogens of CH2 and two of CH3.  No other permutation is reached without breaking a bond.
+ETHANOL = group_of([(0, 1, 2, 3, 4, 6, 7, 5, 8), (0, 1, 2, 4, 3, 6, 5, 7, 8)])
+STARTS = (Settings(Kernel("gauss", 1.0), 1e-5), Settings(Kernel("matern", 6.0), 1e-7))
+
+
+def fitted(data: Dataset, subsets: Sequence[int]) -> tuple[Settings, list[dict[str, Any]]]:
+    """Settings of largest marginal likelihood, and all that were tried.
+
+    On the first subset everything is searched.  On more frames the length scale stays and the noise falls (what looks like noise to a
+    few frames is structure to many), so that on larger subsets only the noise is searched again.
+    """
+    arrays = arrays_of(data)
+    sizes = sorted({min(size, len(data)) for size in subsets})
+    candidates: tuple[Settings, ...] = STARTS
+    tried: list[dict[str, Any]] = []
+    for size in sizes:
+        positions, forces, _ = (torch.from_numpy(array[:size]) for array in arrays)
+        how: dict[str, Any] = {} if size == sizes[0] else {"steps": (0.0, 1.2), "rounds": 1}
+        found = [search(positions, forces, ETHANOL, start, **how) for start in candidates]
+        best, _ = max(found, key=lambda each: max(row["log_evidence"] for row in each[1]))
+        for settings, rows in found:
+            about = {"frames": size, "kernel": settings.kernel.kind}
+            tried += [about | row for row in rows if math.isfinite(row["log_evidence"])]
+        print(f"{size} frames: {best}", flush=True)
+        candidates = (best,)
+    return candidates[0], tried
+
+
+def asked(process: Process, data: Dataset) -> Evaluated:
+    """Energies and forces with exact variances, beside the labels."""
+    out = process.predict(torch.from_numpy(arrays_of(data)[0]))
+    return evaluated(
+        data,
+        (out.energy.numpy(), out.energy_sigma.numpy(), 0.0),
+        (out.forces.numpy(), out.forces_sigma.numpy(), process.noise_sigma),
+    )
+
+
+def scaled(result: Evaluated, forces: float, energy: float) -> Evaluated:
+    """The same with every σ multiplied."""
+    parts = ("sigma", "epistemic", "aleatoric")
+    changed = {f"force_{part}": forces * getattr(result, f"force_{part}") for part in parts}
+    changed |= {f"energy_{part}": energy * getattr(result, f"energy_{part}") for part in parts}
+    return replace(result, **changed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frames", type=int, metavar="N", help="frames to learn from (default 970)")
+    parser.add_argument("--test", type=int, metavar="N", help="test frames (default all 1000)")
+    parser.add_argument("--subsets", type=int, nargs="+", default=[150, 300, 600], help="frames to fit the kernel on")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of held-back frames")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the results")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    frames, clock = frames_of(options.frames, seed=options.seed, test=options.test), Clock()
+    with clock("fit kernel"):
+        settings, tried = fitted(frames.learned, options.subsets)
+    positions, forces, energy = arrays_of(frames.learned)
+    with clock("condition"):
+        process = Process(
+            torch.from_numpy(positions), torch.from_numpy(forces), float(energy.mean()), settings, ETHANOL
+        )
+    print(f"conditioned in {clock.wall['condition']:.0f} s, noise {1e3 * process.noise_sigma:.2f} meV/Å", flush=True)
+    with clock("predict held-back frames"):
+        held = asked(process, frames.held_back)
+    print(f"{len(held.structures)} held-back frames in {clock.wall['predict held-back frames']:.0f} s", flush=True)
+    factors = scale_of(held.force_error, held.force_sigma), scale_of(held.energy_error, held.energy_sigma)
+    with clock("predict with variances"):
+        result = asked(process, frames.test)
+    with clock("predict means alone"):
+        process.predict(torch.from_numpy(arrays_of(frames.test)[0]), variances=False)
+    fit: dict[str, Any] = {
+        "kernel": settings.kernel.kind,
+        "length_per_angstrom": settings.kernel.length,
+        "noise_over_signal": settings.noise,
+        "signal_ev": process.signal**0.5,
+        "noise_ev_per_angstrom": process.noise_sigma,
+        "log_evidence": process.log_evidence,
+        "subsets": options.subsets,
+        "permutations": len(ETHANOL),
+        "rows": process.known.size,
+        "held_back_factors": {"forces": factors[0], "energy": factors[1]},
+        "tried": tried,
+    }
+    name = "gp.json" if options.frames is None else f"gp-{options.frames}.json"
+    results = {"gp": result, "gp, scaled": scaled(result, *factors)}
+    write(make_folder(options.output) / name, frames, results, clock, settings=fit)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""An exact Gaussian process on forces: conditioning, marginal likelihood, and predictions with their variances.
+
+With C = K/s² + λ I over the internal force components y of the training frames (s² the variance of the signal, λ s² that of noise),
+
+    ln p(y) = −½ yᵀC⁻¹y/s² − ½ ln|C| − ½ n ln(2π s²),   largest at  s² = yᵀC⁻¹y / n      (Rasmussen and Williams 2006, eq. 2.30)
+
+A force tells nothing of the constant in the energy: predicted energies are differences from the mean over the training frames, to
+which the mean of their labels is added, and so is their σ.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from examples.rivals.kernel import (
+    Covariance,
+    Kernel,
+    Points,
+    own_variances,
+    pair_orders,
+    points_of,
+    without_rigid_motion,
+)
+
+Tensor = torch.Tensor
+FRAMES_AT_ONCE = 32
+"""Right-hand sides of one triangular solve: enough for fast matrix products, few enough for the memory."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """kernel with its length scale (1/Å); noise: λ, variance of the noise over that of the signal (1/Å²)."""
+
+    kernel: Kernel
+    noise: float
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """Of B frames.  energy, energy_sigma [B] eV; forces, forces_sigma [B, a, 3] eV/Å.  σ without noise."""
+
+    energy: Tensor
+    energy_sigma: Tensor
+    forces: Tensor
+    forces_sigma: Tensor
+
+
+class Process:
+    """The posterior given forces [n, a, 3] (eV/Å) and the mean of the energies (eV) at positions [n, a, 3] (Å)."""
+
+    def __init__(
+        self, positions: Tensor, forces: Tensor, mean_energy: float, settings: Settings, group: Sequence[Sequence[int]]
+    ) -> None:
+        self.settings, self.orders, self.mean_energy = settings, pair_orders(group), mean_energy
+        self.known, directions = without_rigid_motion(points_of(positions))
+        labels = torch.einsum("nqm,nq->nm", directions, forces.flatten(1)).flatten()
+        self.covariance = Covariance(self.known, settings.kernel, self.orders)
+        matrix = self.covariance.matrix()
+        matrix.diagonal().add_(settings.noise)
+        self.factor = torch.linalg.cholesky(matrix)
+        del matrix
+        half = torch.linalg.solve_triangular(self.factor, labels[:, None], upper=False)
+        self.solved = torch.linalg.solve_triangular(self.factor.mT, half, upper=True)[:, 0]
+        self.signal = float(labels @ self.solved) / len(labels)
+        log_determinant = 2 * float(self.factor.diagonal().log().sum())
+        self.log_evidence = -0.5 * (len(labels) * (math.log(2 * math.pi * self.signal) + 1) + log_determinant)
+
+    @cached_property
+    def center(self) -> tuple[Tensor, Tensor]:
+        """Covariances of the mean energy of the training frames: with forces [n·m], and with itself."""
+        rows = [self.covariance.of_frame(x, j[:, :0]) for x, j in zip(self.known.x, self.known.jacobian)]
+        return torch.stack([row[1] for row in rows]).mean(0), torch.stack([row[0] for row in rows]).mean()
+
+    @property
+    def noise_sigma(self) -> float:
+        """eV/Å, of a force component."""
+        return math.sqrt(self.settings.noise * self.signal)
+
+    def predict(self, positions: Tensor, *, variances: bool = True) -> Forecast:
+        """Frames [B, a, 3] in Å; without `variances` every σ is NaN, and nothing of size n² is touched."""
+        points = points_of(positions)
+        parts = [
+            self._batch(points[at : at + FRAMES_AT_ONCE], variances) for at in range(0, len(points), FRAMES_AT_ONCE)
+        ]
+        energy, energy_variance, forces, variance = (torch.cat(column) for column in zip(*parts))
+        shape = positions.shape
+        return Forecast(
+            self.mean_energy + energy,
+            (self.signal * energy_variance).sqrt(),
+            forces.reshape(shape),
+            (self.signal * variance).sqrt().reshape(shape),
+        )
+
+    def _batch(self, points: Points, variances: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Energies [B] relative to the mean, their variances, forces [B, q] and their variances, in units of the signal's."""
+        rows = [self.covariance.of_frame(x, j) for x, j in zip(points.x, points.jacobian)]
+        with_forces, with_itself = self.center
+        to_forces = torch.stack([torch.cat([(row[1] - with_forces)[None], row[2]]) for row in rows])
+        mean = to_forces @ self.solved  # [B, 1 + q]
+        if not variances:
+            nothing = torch.full_like(mean, math.nan)
+            return mean[:, 0], nothing[:, 0], mean[:, 1:], nothing[:, 1:]
+        energy, forces = own_variances(points, self.settings.kernel, self.orders)
+        energy = energy - 2 * torch.stack([row[0].mean() for row in rows]) + with_itself
+        known = torch.linalg.solve_triangular(self.factor, to_forces.flatten(0, 1).mT, upper=False)
+        left = torch.cat([energy[:, None], forces], 1) - known.square().sum(0).reshape(mean.shape)
+        left = left.clamp(min=0.0)  # rounding, where a frame is known
+        return mean[:, 0], left[:, 0], mean[:, 1:], left[:, 1:]
+
+
+def search(
+    positions: Tensor,
+    forces: Tensor,
+    group: Sequence[Sequence[int]],
+    start: Settings,
+    *,
+    steps: tuple[float, float] = (0.7, 2.3),
+    rounds: int = 3,
+) -> tuple[Settings, list[dict[str, float]]]:
+    """Length scale and noise of largest marginal likelihood, and everything that was tried.
+
+    steps: along ln of each, halved `rounds` − 1 times where none helps; a step of 0 leaves that one as it is
+    """
+    kind, tried = start.kernel.kind, dict[tuple[float, float], float]()
+
+    def evidence(place: tuple[float, float]) -> float:
+        if place not in tried:
+            settings = Settings(Kernel(kind, math.exp(place[0])), math.exp(place[1]))
+            try:
+                tried[place] = Process(positions, forces, 0.0, settings, group).log_evidence
+            except torch.linalg.LinAlgError:  # too little noise for float64
+                tried[place] = -math.inf
+        return tried[place]
+
+    best = (math.log(start.kernel.length), math.log(start.noise))
+    for _ in range(rounds):
+        while True:
+            moves = ((0, 0), (steps[0], 0), (-steps[0], 0), (0, -steps[1]), (0, steps[1]))
+            found = max(((best[0] + i, best[1] + j) for i, j in moves), key=evidence)
+            if found == best:
+                break
+            best = found
+        steps = (steps[0] / 2, steps[1] / 2)
+    record = [{"length": math.exp(a), "noise": math.exp(b), "log_evidence": value} for (a, b), value in tried.items()]
+    return Settings(Kernel(kind, math.exp(best[0])), math.exp(best[1])), record

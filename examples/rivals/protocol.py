@@ -1,0 +1,131 @@
+"""What every rival is held to: frames and metrics of `equibayes compare bundled:ethanol@train --test bundled:ethanol@test`.
+
+1000 frames of the bundled split `train`, of which 30 are held back; with `frames` = N the first N + 30 of them, as in examples/rmd17.
+Test frames are always the same, and nothing but the metrics looks at their labels.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmarks.provenance import provenance
+from equibayes.data import Dataset, read
+from equibayes.evaluation.evaluated import Evaluated
+from equibayes.evaluation.tables import measure
+from equibayes.files import write_text
+from equibayes.posterior.prepare import hold_back
+from equibayes.sampling.settings import SampleConfig, sample_config
+
+TRAIN, TEST = "bundled:ethanol@train", "bundled:ethanol@test"
+
+
+@dataclass(frozen=True, eq=False)
+class Frames:
+    """together: what `obtain` splits itself into learned and held_back, as we do here; config: the networks' settings."""
+
+    together: Dataset
+    learned: Dataset
+    held_back: Dataset
+    test: Dataset
+    config: SampleConfig
+
+
+def frames_of(count: int | None, *, seed: int = 0, test: int | None = None) -> Frames:
+    """count: frames to learn from (None: all but those held back); test: how many of the test frames (None: all)."""
+    config = sample_config("quick", None, {"seed": seed})
+    whole = read(TRAIN)
+    together = whole if count is None else whole[: count + config.data.validation]
+    return Frames(together, *hold_back(together, config.data.validation, seed), read(TEST)[:test], config)
+
+
+@dataclass
+class Clock:
+    """Seconds by name: `wall` as everybody sees them, `cpu` summed over threads, which other programs disturb less."""
+
+    wall: dict[str, float] = field(default_factory=dict)
+    cpu: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        began = time.monotonic(), time.process_time()
+        yield
+        self.wall[name], self.cpu[name] = time.monotonic() - began[0], time.process_time() - began[1]
+
+
+def arrays_of(data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions [n, a, 3] Å, forces [n, a, 3] eV/Å and energies [n] eV of frames of one molecule."""
+    if any(s.forces is None or s.energy is None for s in data):
+        raise ValueError(f"{data.name}: every frame needs energy and forces")
+    names = ("positions", "forces", "energy")
+    positions, forces, energy = (np.array([getattr(s, name) for s in data], dtype=np.float64) for name in names)
+    return positions, forces, energy
+
+
+def evaluated(
+    data: Dataset,
+    energy: tuple[np.ndarray, np.ndarray, float],
+    forces: tuple[np.ndarray, np.ndarray, float],
+) -> Evaluated:
+    """Predictions of n frames as the package's metrics want them.
+
+    energy, forces: mean, epistemic σ (both [n] eV, and [n, a, 3] eV/Å) and one aleatoric σ for all
+    """
+    shape = {"energy": (-1,), "force": (-1, 3)}
+    arrays: dict[str, np.ndarray] = {}
+    for name, (mean, epistemic, aleatoric) in (("energy", energy), ("force", forces)):
+        mean, epistemic = mean.reshape(shape[name]), epistemic.reshape(shape[name])
+        noise = np.full_like(epistemic, aleatoric)
+        arrays |= {f"{name}_mean": mean, f"{name}_epistemic": epistemic, f"{name}_aleatoric": noise}
+        arrays[f"{name}_sigma"] = np.hypot(epistemic, noise)
+    _, true_forces, true_energy = arrays_of(data)
+    return Evaluated(
+        name=data.name,
+        k=1,
+        structures=data.structures,
+        energy_true=true_energy,
+        force_true=true_forces.reshape(-1, 3),
+        number=np.concatenate([s.numbers for s in data]),
+        frame=np.repeat(np.arange(len(data)), data.n_atoms),
+        **arrays,
+    )
+
+
+def scale_of(error: np.ndarray, sigma: np.ndarray) -> float:
+    """The factor on σ of largest Gaussian likelihood: √ of the mean of (error/σ)²."""
+    return float(np.sqrt(np.mean(np.square(error / sigma))))
+
+
+def write(path: Path, frames: Frames, methods: dict[str, Evaluated], clock: Clock, **about: Any) -> None:
+    """Metrics of each method (or variant of one) on the test frames, with everything that they rest on."""
+    content = {
+        "data": {"train": TRAIN, "test": TEST},
+        "frames": {name: len(getattr(frames, name)) for name in ("learned", "held_back", "test")},
+        "fingerprints": {name: getattr(frames, name).fingerprint() for name in ("learned", "held_back", "test")},
+        "seed": frames.config.seed,
+        **about,
+        "seconds": {"wall": clock.wall, "cpu": clock.cpu},
+        "units": {"energy": "eV", "force": "eV/Å", "seconds": "s"},
+        "provenance": provenance(),
+        "methods": {name: measure(result) for name, result in methods.items()},
+    }
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    for name, values in content["methods"].items():
+        print(summary(name, values), flush=True)
+
+
+def summary(name: str, values: dict[str, Any]) -> str:
+    """One line for the screen."""
+    auc = "–" if values["force_auc"] is None else f"{values['force_auc']:.3f}"
+    return (
+        f"{name}: force error {1e3 * values['force_mae']:.1f} meV/Å (RMS {1e3 * values['force_rmse']:.1f}), ln likelihood "
+        f"{values['force_mll']:.3f}, AUC {auc}, in 68 % {100 * values['force_coverage_68']:.1f}, in 95 % "
+        f"{100 * values['force_coverage_95']:.1f}, energy error {1e3 * values['energy_mae']:.1f} meV"
+    )
