@@ -86,7 +86,9 @@ def milliseconds(work: Callable[[], Any], repeats: int = 7) -> float:
     return float(np.median(times))
 
 
-def sampler_step(frames: list[Structure], chains: int, batch: int, precision: str, steps: int = 20) -> dict[str, Any]:
+def sampler_step(
+    frames: list[Structure], chains: int, batch: int, precision: str, steps: int = 20, *, compiled: bool = False
+) -> dict[str, Any]:
     """ms of a step and of a chain's share; GiB on the device."""
     from equibayes.sampling.fused import FusedSteps
 
@@ -96,7 +98,8 @@ def sampler_step(frames: list[Structure], chains: int, batch: int, precision: st
     data = ResidentData(
         frames, r_max=config.r_max, species_of=species_of(config), reference=[mean] * len(frames), device="cuda"
     )
-    precompile(config, precision, chains, chains * batch * len(frames[0]), training=True)
+    if not compiled:
+        precompile(config, precision, chains, chains * batch * len(frames[0]), training=True)
     model = StochasticModel(config)
     state = sghmc.init(model.layout.start(chains, 0).cuda())
     key, sampler = NoiseKey(0, tuple(range(chains))), sghmc.SGHMCConfig()

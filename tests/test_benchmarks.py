@@ -56,3 +56,25 @@ def test_growth_finds_the_exponent():
         sys.path.pop(0)
     assert growth([64, 512, 4096], [3 * n**1.3 for n in (64, 512, 4096)]) == pytest.approx(1.3)
     assert summary([1.0, 2.0, 3.0, 4.0, 100.0]).seconds == 3.0
+
+
+def test_search_for_the_best_cut(monkeypatch):
+    """Every neighbour differs from where it began; what is faster by itself is tried together."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    tuning = pytest.importorskip("tuning")
+    base = tuning.Tuning.best("bf16x3", 2304)
+    around = tuning.neighbours(base)
+    assert base not in around
+    assert len({str(each) for each in around}) == len(around)
+    assert set(tuning.CHOICES) <= {name for each in around for name in tuning.difference(each, base)}
+
+    def ms(frames, chains, precision, cut):
+        return (
+            "too many registers" if cut.stages == 4 else 1.0 - 0.1 * (cut.radial_block == 32) - 0.2 * (cut.rows == 64)
+        )
+
+    monkeypatch.setattr(tuning, "milliseconds", ms)
+    found = tuning.improve(None, 8, "bf16x3", base)
+    assert found["together"]["change"] == {"rows": 64, "radial_block": 32}
+    assert found["together"]["ms"] == pytest.approx(0.7)
+    assert {"change": {"stages": 4}, "ms": "too many registers"} in found["changes"]

@@ -12,12 +12,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from equibayes.network.config import NetworkConfig
 from equibayes.network.irreps import plan_layers
+
+if TYPE_CHECKING:
+    from equibayes.network.triton.tuning import Tuning
 
 # from so many on, kernels are the same for any number of chains
 MANY_CHAINS = 4
@@ -42,26 +45,14 @@ def precompile(
     from equibayes.network.triton.cache import kernel_cache
     from equibayes.network.triton.tuning import Tuning
 
-    target = triton.runtime.driver.active.get_current_target()
-    work = {
-        "network": asdict(config),
-        "precision": precision,
-        "chains": min(chains, MANY_CHAINS),
-        "rows": rows,
-        "training": training,
-        "target": [target.backend, target.arch, target.warp_size],
-    }
+    work = share_of_work(config, precision, chains, Tuning.best(precision, rows), training=training)
     # what the kernels depend on, which is little of a network's settings
     kernels = generate.kernels(config, plan_layers(config))
-    tuning = asdict(Tuning.best(precision, rows))
     constants = [
         config.r_max,
         config.polynomial_cutoff_p,
         len(config.type_names),
-        work["chains"],
-        precision,
-        training,
-        tuning,
+        *(work[name] for name in ("chains", "precision", "training", "tuning")),
     ]
     done = (
         kernel_cache() / f"compiled_{_name([kernels, constants, work['target'], triton.__version__, _source_stamp()])}"
@@ -79,6 +70,23 @@ def precompile(
     codes = [process.wait() for process in running]
     if not any(codes):
         done.touch()
+
+
+def share_of_work(
+    config: NetworkConfig, precision: str, chains: int, tuning: "Tuning", *, training: bool
+) -> dict[str, Any]:
+    """What a process that compiles is told, for the GPU of this machine; it goes through JSON."""
+    import triton
+
+    target = triton.runtime.driver.active.get_current_target()
+    return {
+        "network": asdict(config),
+        "precision": precision,
+        "chains": min(chains, MANY_CHAINS),
+        "tuning": asdict(tuning),
+        "training": training,
+        "target": [target.backend, target.arch, target.warp_size],
+    }
 
 
 def _source_stamp() -> str:
@@ -127,7 +135,7 @@ def compile_share(work: dict[str, Any], processes: int, rank: int) -> int:
         return launch
 
     JITFunction.__getitem__ = record
-    chosen = Tuning.best(work["precision"], work["rows"])
+    chosen = Tuning(**work["tuning"])
     Tuning.best = classmethod(lambda cls, precision, rows: chosen)  # type: ignore[method-assign, assignment]
     _launch_all(work)
     ordered = sorted(launches.items(), key=lambda item: -len(item[1][0].src) * (1 + dict(item[0][1:]).get("DUAL", 0)))

@@ -28,6 +28,7 @@ from equibayes.data.graph import graph_of
 from equibayes.network.config import NetworkConfig, preset
 from equibayes.network.triton.pairs import pairs_of
 from equibayes.network.triton.support import why_not
+from equibayes.network.triton.tuning import Tuning
 from equibayes.sampling.chain import AVERAGE_DECAY, ChainRunner
 from equibayes.sampling.fused import FusedSteps
 from equibayes.sampling.settings import sample_config
@@ -257,7 +258,7 @@ def test_kernels_compile_for_gpus_that_are_not_here(capability, precision, tmp_p
         "network": asdict(LEVEL1),
         "precision": precision,
         "chains": 1,
-        "rows": 5000,
+        "tuning": asdict(Tuning.best(precision, 5000)),
         "training": True,
         "target": ["cuda", capability, 32],
     }
