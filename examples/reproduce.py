@@ -1,0 +1,205 @@
+"""Every study in `results/` that needs a GPU, by one command that stops in time and goes on where it stopped.
+
+    python examples/reproduce.py --list                                            names and commands
+    python examples/reproduce.py --data DATA --work work                           all of them, one H200: some hours
+    python examples/reproduce.py --data DATA --work work --only 'rmd17-*' chain    some, by name or pattern, in this order
+    python examples/reproduce.py --data DATA --work work --seconds 1500 --lanes 4  stop after 25 minutes; four at a time
+
+DATA holds rmd17/ (rmd17_MOLECULE.npz, splits_MOLECULE.npz) and alkanes/ (c04.npz …).  Small networks leave most of a GPU idle, so that
+several studies share it (NVIDIA's MPS is started where it is installed); seconds in the results are then those of a shared GPU.  WORK
+keeps unfinished runs, and WORK/logs what each study prints; results go to --results.  What is finished there is not done again.
+"""
+
+import argparse
+import fnmatch
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MOLECULES = ("ethanol", "aspirin", "malonaldehyde", "toluene", "benzene", "azobenzene")
+FEW = ("ethanol", "aspirin")
+COMPACT = ("ethanol", "aspirin")
+"""Molecules whose posteriors the documentation offers."""
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Job:
+    """A study that may be stopped by SIGTERM and goes on with the same command; after: the job that has to be finished first."""
+
+    name: str
+    command: tuple[str, ...]
+    after: str | None = None
+
+
+def all_jobs(given: argparse.Namespace) -> list[Job]:
+    """The most wanted first."""
+    data, work, results = given.data, given.work, given.results
+    commit = ["--commit", given.commit] if given.commit else []
+    steps = ["--burn-in", str(given.burn_in)] if given.burn_in else []
+
+    def script(name: str, *arguments: object) -> tuple[str, ...]:
+        return (sys.executable, str(HERE / name), *(str(a) for a in arguments), *commit)
+
+    def rmd17(name: str, molecule: str, *arguments: object, after: str | None = None) -> Job:
+        places = (
+            "--data",
+            data / "rmd17" / f"rmd17_{molecule}.npz",
+            "--folder",
+            work / "rmd17",
+            "--output",
+            results / "rmd17",
+        )
+        return Job(name, script("rmd17/study.py", molecule, *places, "--device", given.device, *arguments), after)
+
+    jobs = [Job("selftest", (sys.executable, "-m", "equibayes.selftest"))]
+    for molecule in MOLECULES:
+        compact = ["--keep-compact"] if molecule in COMPACT else []
+        jobs += [
+            rmd17(f"rmd17-{molecule}-many", molecule, "--methods", "bayes,ensemble", *steps, *compact),
+            rmd17(f"rmd17-{molecule}-one", molecule, "--methods", "single,dropout,point", *steps),
+        ]
+    jobs += [
+        rmd17(f"few-{molecule}-{frames}", molecule, "--train", frames, *steps)
+        for molecule in FEW
+        for frames in (50, 200)
+    ]
+    for case in ("3bpa", "pedot", "alkanes"):
+        places = ["--folder", work / "domain-shift", "--output", results / "domain-shift", "--device", given.device]
+        places += ["--data", data / "alkanes"] if case == "alkanes" else []
+        jobs.append(Job(f"shift-{case}", script("domain_shift/study.py", case, *places)))
+    places = ["--folder", work / "one-or-many", "--output", results / "one-or-many", "--device", given.device]
+    jobs.append(Job("one-or-many", script("one_or_many.py", *places)))
+    chain = work / "chain.posterior"
+    sample = ["-m", "equibayes", "sample", "bundled:ethanol@train", "-o", str(chain), "--preset", "paper-rmd17"]
+    resume = ["--resume"] if chain.with_suffix(".run").exists() else []
+    if not chain.exists():
+        jobs.append(Job("chain", (sys.executable, *sample, *resume, "--device", given.device)))
+    jobs += [
+        rmd17("chain-test", "ethanol", "--paper-chain", chain, after="chain"),
+        Job(
+            "standard", script("standard_preset.py", "--device", given.device, "--output", results / "standard-preset")
+        ),
+        Job("precision", script("precision.py", "--output", results / "precision")),
+    ]
+    return jobs
+
+
+def chosen(jobs: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
+    """Those that a pattern names, in the order of the patterns."""
+    found: dict[str, Job] = {}
+    for pattern in patterns:
+        matching = {job.name: job for job in jobs if fnmatch.fnmatch(job.name, pattern)}
+        if not matching:
+            raise SystemExit(f"--only {pattern}: no study is named so; see --list")
+        found |= {name: job for name, job in matching.items() if name not in found}
+    return list(found.values())
+
+
+class Lanes:
+    """Runs jobs, several at a time, until all are done or time is over; then every one is asked to stop and waited for."""
+
+    def __init__(self, jobs: Sequence[Job], logs: Path, deadline: float) -> None:
+        self.waiting, self.logs, self.deadline = list(jobs), logs, deadline
+        self.ended: dict[str, int] = {}
+        self.known = {job.name for job in jobs}
+        self.lock = threading.Lock()
+
+    def run(self, lanes: int) -> dict[str, int]:
+        """Exit codes by name; a job that was not begun has none."""
+        threads = [threading.Thread(target=self._lane) for _ in range(lanes)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return self.ended
+
+    def _lane(self) -> None:
+        while time.monotonic() < self.deadline:
+            job = self._next()
+            if job:
+                self._carry_out(job)
+            elif not self.waiting:
+                return
+            else:
+                time.sleep(0.5)  # what is left waits for another
+
+    def _next(self) -> Job | None:
+        with self.lock:
+            for job in self.waiting:
+                first = job.after if job.after in self.known else None
+                if first is None or self.ended.get(first) == 0:
+                    self.waiting.remove(job)
+                    return job
+                if first in self.ended:  # and failed: there is nothing to go on with
+                    self.waiting.remove(job)
+                    return None
+        return None
+
+    def _carry_out(self, job: Job) -> None:
+        began = time.monotonic()
+        print(f"{job.name}: begins", flush=True)
+        with (self.logs / f"{job.name}.log").open("a") as log:
+            process = subprocess.Popen(job.command, stdout=log, stderr=subprocess.STDOUT)
+            try:
+                code = process.wait(max(0.0, self.deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGTERM)  # a study then writes a checkpoint
+                process.wait()
+                code = 130
+        outcome = {0: "done", 130: "stopped, to go on"}.get(code, f"FAILED with {code}, see its log")
+        with self.lock:
+            self.ended[job.name] = code
+        print(f"{job.name}: {outcome}, {time.monotonic() - began:.0f} s", flush=True)
+
+
+def share_the_gpu(folder: Path) -> None:
+    """Start NVIDIA's MPS, with which kernels of several processes run side by side; without it they take turns."""
+    daemon = shutil.which("nvidia-cuda-mps-control")
+    if daemon is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
+        return
+    os.environ["CUDA_MPS_PIPE_DIRECTORY"] = os.environ["CUDA_MPS_LOG_DIRECTORY"] = str(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run([daemon, "-d"], check=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("data"), help="folder with rmd17/ and alkanes/")
+    parser.add_argument(
+        "--work", type=Path, default=Path("build/studies"), help="for unfinished runs, posteriors and logs"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=HERE.parent / "results", help="default: those of the repository"
+    )
+    parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help="names or patterns, see --list")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="after which everything is stopped")
+    parser.add_argument("--lanes", type=int, default=4, help="studies at a time (default 4)")
+    parser.add_argument("--burn-in", type=int, metavar="STEPS", help="of the rMD17 studies (default: the preset's)")
+    parser.add_argument("--device", default="cuda", help="cuda (default) or cpu, which takes weeks")
+    parser.add_argument("--commit", help="of the code, where there is no git")
+    parser.add_argument("--list", action="store_true", help="print names and commands and stop")
+    given = parser.parse_args()
+    jobs = chosen(all_jobs(given), given.only)
+    if given.list:
+        for job in jobs:
+            print(f"{job.name:24s} {' '.join(job.command)}")
+        return 0
+    deadline = time.monotonic() + given.seconds
+    logs = given.work / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    if given.device == "cuda" and given.lanes > 1:
+        share_the_gpu(given.work / "mps")
+    ended = Lanes(jobs, logs, deadline).run(given.lanes)
+    return max(ended.values(), default=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""The command that runs all studies on a GPU: which there are, what waits for what, and that it stops in time."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def reproduce(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    return pytest.importorskip("reproduce")
+
+
+def job(reproduce, name: str, code: str, after: str | None = None):
+    return reproduce.Job(name, (sys.executable, "-c", code), after)
+
+
+def test_names_of_studies_and_their_scripts():
+    command = [sys.executable, "examples/reproduce.py", "--list", "--only", "chain*", "rmd17-*", "--burn-in", "99"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines[:3]] == ["chain", "chain-test", "rmd17-ethanol-many"], "in the order of --only"
+    assert len(lines) == 2 + 2 * 6
+    for line in lines[1:]:
+        assert Path(line[2]).is_file()
+    assert all("99" in line for line in lines[2:])
+    bad = subprocess.run([*command, "--only", "nonsense"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert bad.returncode == 1
+    assert bad.stderr == "--only nonsense: no study is named so; see --list\n"
+
+
+def test_what_waits_for_another(reproduce, tmp_path):
+    """A job begins when the one that it needs is done, not if that failed; the others go on."""
+    note = f"import sys; open({str(tmp_path / 'order')!r}, 'a').write(sys.argv[0] or 'x')"
+    jobs = [
+        job(reproduce, "second", note, after="first"),
+        job(reproduce, "first", "import time; time.sleep(0.3); " + note),
+        job(reproduce, "never", note, after="failing"),
+        job(reproduce, "failing", "raise SystemExit(3)"),
+        job(reproduce, "alone", "print('said')", after="not among those chosen"),
+    ]
+    ended = reproduce.Lanes(jobs, tmp_path, time.monotonic() + 60).run(2)
+    assert ended == {"first": 0, "second": 0, "failing": 3, "alone": 0}
+    assert list(ended).index("second") > list(ended).index("first")
+    assert (tmp_path / "alone.log").read_text() == "said\n"
+
+
+def test_it_stops_in_time(reproduce, tmp_path):
+    """Jobs get SIGTERM, with time to write what they have; later ones are not begun."""
+    patient = (
+        "import signal, time, pathlib\n"
+        "def stop(*_): pathlib.Path({!r}).write_text('kept'); raise SystemExit(130)\n"
+        "signal.signal(signal.SIGTERM, stop)\ntime.sleep(60)"
+    ).format(str(tmp_path / "checkpoint"))
+    jobs = [job(reproduce, "long", patient), job(reproduce, "later", "pass")]
+    began = time.monotonic()
+    ended = reproduce.Lanes(jobs, tmp_path, began + 1.5).run(1)
+    assert ended == {"long": 130}
+    assert (tmp_path / "checkpoint").read_text() == "kept"
+    assert time.monotonic() - began < 30
