@@ -87,6 +87,12 @@ def run(arguments: argparse.Namespace) -> int:
     }
     metrics = measure_all(results, threshold=arguments.threshold, about=about)
     print_tables(metrics)
+    for result in results:
+        if result.k == ks[-1] and (adrift := result.energies_adrift):
+            print(
+                f"note: {result.name}: energies of {adrift} frames hold only up to a constant and are not compared; the training data "
+                "had no such composition (docs: your own data)"
+            )
     if arguments.json:
         write_text(arguments.json, json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         print(f"every metric written to {arguments.json}")

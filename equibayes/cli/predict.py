@@ -76,15 +76,21 @@ def run(arguments: argparse.Namespace) -> int:
         print(
             "note: this posterior is not calibrated: intervals take σ at its word (equibayes calibrate makes them hold)"
         )
+    if seen.adrift:
+        print(
+            f"note: energies of {seen.adrift} frames hold only up to a constant, first: {seen.first_adrift}; the training data had no "
+            "such composition (docs: your own data)"
+        )
     print(f"{count} frames written to {target}\n{seen}")
     return 0
 
 
 class _Seen:
-    """The largest uncertainty that went by, and where."""
+    """The largest uncertainty that went by, and where; energies that hold only up to a constant."""
 
     def __init__(self) -> None:
         self.sum_of_squares, self.components, self.largest, self.where = 0.0, 0, -1.0, ""
+        self.adrift, self.first_adrift = 0, ""
 
     def watch(self, predicted: Iterable[tuple[Structure, Prediction]]) -> Iterator[tuple[Structure, Prediction]]:
         for structure, prediction in predicted:
@@ -94,6 +100,8 @@ class _Seen:
             largest = float(sigma.max())
             if not largest <= self.largest:  # also where it is not a number
                 self.largest, self.where = largest, structure.source
+            if not prediction.energy_known:
+                self.adrift, self.first_adrift = self.adrift + 1, self.first_adrift or structure.source
             yield structure, prediction
 
     def __str__(self) -> str:

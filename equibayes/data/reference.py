@@ -6,7 +6,8 @@ is fitted, subtracted and added in float64.
 Kinds
 -----
 lstsq: one shift a species, least squares over the energies per atom.  Where compositions do not tell species apart (one
-    molecule alone) it is the solution of least norm; the sum for a composition that was seen is right all the same.
+    molecule alone) it is the solution of least norm; the sum for a composition that was seen, or that is a sum of such, is
+    right all the same.  For others `knows` says False, as for per_structure.
 isolated: energies of the free atoms, from frames with config_type=IsolatedAtom.
 given: shifts the user gives.
 per_structure: one offset a chemical formula, the mean energy of its frames, for sets whose energies are relative to the
@@ -33,11 +34,15 @@ KINDS = ("lstsq", "isolated", "given", "per_structure")
 
 @dataclass(frozen=True)
 class EnergyReference:
-    """`shifts` in eV by atomic number; `offsets` in eV by formula, for kind per_structure only."""
+    """`shifts` in eV by atomic number; `offsets` in eV by formula, for kind per_structure only.
+
+    `undetermined` are directions in the space of shifts, by atomic number, that the data said nothing about (kind lstsq only).
+    """
 
     kind: str
     shifts: dict[int, float]
     offsets: dict[str, float] = field(default_factory=dict)
+    undetermined: tuple[dict[int, float], ...] = ()
 
     def total(self, numbers: npt.ArrayLike) -> float:
         """Reference energy in eV of a structure with these atomic numbers [n]: subtract to learn, add to predict."""
@@ -60,19 +65,30 @@ class EnergyReference:
         atoms = np.asarray(numbers)
         if self.kind == "per_structure":
             return formula(atoms) in self.offsets
-        return all(int(z) in self.shifts for z in np.unique(atoms))
+        species, counts = np.unique(atoms, return_counts=True)
+        if not all(int(z) in self.shifts for z in species):
+            return False
+        away = [
+            sum(direction.get(int(z), 0.0) * int(n) for z, n in zip(species, counts)) for direction in self.undetermined
+        ]
+        return all(abs(each) <= 1e-9 * len(atoms) for each in away)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         shifts = {symbol(z): energy for z, energy in sorted(self.shifts.items())}
-        return {"kind": self.kind, "shifts": shifts, "offsets": dict(self.offsets)}
+        undetermined = [{symbol(z): part for z, part in sorted(each.items())} for each in self.undetermined]
+        return {"kind": self.kind, "shifts": shifts, "offsets": dict(self.offsets), "undetermined": undetermined}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> EnergyReference:
         """The inverse of `to_dict`."""
         shifts = {atomic_number(name): float(energy) for name, energy in content["shifts"].items()}
         offsets = {str(name): float(energy) for name, energy in content["offsets"].items()}
-        return cls(str(content["kind"]), shifts, offsets)
+        undetermined = tuple(
+            {atomic_number(name): float(part) for name, part in each.items()}
+            for each in content.get("undetermined", [])  # none in files of version 0.1.0 and before
+        )
+        return cls(str(content["kind"]), shifts, offsets, undetermined)
 
 
 def fit(
@@ -101,7 +117,7 @@ def fit(
     means = _means_by_formula(data)
     shifts = _least_squares(data.species, means)
     if kind == "lstsq":
-        return EnergyReference(kind, shifts)
+        return EnergyReference(kind, shifts, undetermined=_undetermined(data.species, means))
     return EnergyReference(kind, shifts, {name: mean for name, (_, mean, _) in means.items()})
 
 
@@ -140,6 +156,22 @@ def _means_by_formula(data: Dataset) -> dict[str, tuple[npt.NDArray[np.int64], f
     return {name: (example[name], float(np.mean(energies)), len(energies)) for name, energies in grouped.items()}
 
 
+def _counts(
+    species: tuple[int, ...], means: Mapping[str, tuple[npt.NDArray[np.int64], float, int]]
+) -> npt.NDArray[np.float64]:
+    """[formulas, species]"""
+    return np.array([[np.sum(numbers == z) for z in species] for numbers, _, _ in means.values()], dtype=np.float64)
+
+
+def _undetermined(
+    species: tuple[int, ...], means: Mapping[str, tuple[npt.NDArray[np.int64], float, int]]
+) -> tuple[dict[int, float], ...]:
+    """Unit vectors of shifts that change the energy of no formula seen: an orthonormal basis of the null space of the counts."""
+    _, lengths, directions = np.linalg.svd(_counts(species, means))
+    rank = int(np.sum(lengths > 1e-10 * lengths.max()))
+    return tuple({z: float(part) for z, part in zip(species, direction)} for direction in directions[rank:])
+
+
 def _least_squares(
     species: tuple[int, ...], means: Mapping[str, tuple[npt.NDArray[np.int64], float, int]]
 ) -> dict[int, float]:
@@ -148,7 +180,7 @@ def _least_squares(
     Frames of one formula share their row of counts, so their mean with the root of their number as weight gives the
     same solution as all of them, from a small and well-conditioned system.
     """
-    counts = np.array([[np.sum(numbers == z) for z in species] for numbers, _, _ in means.values()], dtype=np.float64)
+    counts = _counts(species, means)
     energies = np.array([mean for _, mean, _ in means.values()], dtype=np.float64)
     frames = np.array([n for _, _, n in means.values()], dtype=np.float64)
     weights = np.sqrt(frames) / counts.sum(axis=1)

@@ -50,6 +50,11 @@ class Evaluated:
         """[A, 3] eV/Å, prediction minus label."""
         return self.force_mean - self.force_true
 
+    @property
+    def energies_adrift(self) -> int:
+        """Frames whose label is left out since the prediction holds only up to a constant (see data/reference.py)."""
+        return sum(s.energy is not None and np.isnan(e) for s, e in zip(self.structures, self.energy_true))
+
 
 def evaluate(posterior: Posterior, data: Dataset, *, device: torch.device | str = "cpu") -> Evaluated:
     """Predict every frame of a data set; labels that are missing become NaN."""

@@ -54,7 +54,7 @@ class PosteriorSummary:
             ("samples", _samples(posterior, self.stored)),
             *_accuracy_lines(posterior),
             *_convergence_lines(posterior),
-            ("energy", _reference(posterior)),
+            *_reference_lines(posterior),
             ("units", ", ".join(f"{name} {unit}" for name, unit in self.header["units"].items())),
             ("calibration", _calibration(posterior)),
             *((("note" if number == 0 else ""), text) for number, text in enumerate(warnings)),
@@ -170,11 +170,16 @@ def _convergence_lines(posterior: Posterior) -> list[Line]:
     return lines
 
 
-def _reference(posterior: Posterior) -> str:
+def _reference_lines(posterior: Posterior) -> list[Line]:
     reference = posterior.reference.to_dict()
     shifts = ", ".join(f"{name} {energy:.4f}" for name, energy in reference["shifts"].items())
     offsets = f"; offsets of {len(reference['offsets'])} formulas" if reference["offsets"] else ""
-    return f"reference {reference['kind']}: {shifts} eV{offsets}"
+    lines = [("energy", f"reference {reference['kind']}: {shifts} eV{offsets}")]
+    if posterior.reference.undetermined:  # one molecule alone: the single numbers mean nothing, only their sum does
+        lines.append(
+            ("", "the data do not tell these elements apart: energies of other compositions hold only up to a constant")
+        )
+    return lines
 
 
 def _calibration(posterior: Posterior) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ase.build import molecule
 from ase.io import read as ase_read
 from ase.io import write
 
@@ -75,6 +76,7 @@ def test_the_file_holds_what_the_api_says(file: Path, tmp_path: Path, capsys: py
     where = int(np.argmax([p.forces_std.max() for p in expected]))
     assert f"30 frames written to {tmp_path / 'p.xyz'}" in out
     assert f"at most {1000 * largest:.1f} meV/Å in bundled:ethanol, frame {1000 + where}" in out
+    assert "up to a constant" not in out
     # it can be evaluated: labels are found before predictions
     assert main(["evaluate", str(file), str(tmp_path / "p.xyz")]) == 0
 
@@ -166,3 +168,20 @@ def test_on_a_terminal(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert main(["predict", str(file), "bundled:ethanol@1000:1004", "-o", str(tmp_path / "p.xyz")]) == 0
     assert "bundled:ethanol@1000:1004" in capsys.readouterr().err, "a bar of progress"
+
+
+def test_an_energy_that_no_label_fixed_is_said_to_be_one(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From ethanol alone nobody knows what the atoms of methanol add up to."""
+    methanol = molecule("CH3OH")
+    methanol.info["REF_energy"] = -3000.0
+    methanol.arrays["REF_forces"] = np.zeros((6, 3))
+    write(tmp_path / "methanol.xyz", methanol, format="extxyz")
+    frames, out = predicted([str(file), str(tmp_path / "methanol.xyz")], tmp_path / "p.xyz", capsys)
+    assert frames[0].info["energy_up_to_a_constant"]
+    assert "note: energies of 1 frames hold only up to a constant, first: methanol.xyz, frame 0;" in out
+    assert main(["evaluate", str(file), str(tmp_path / "methanol.xyz")]) == 0
+    assert "energies of 1 frames hold only up to a constant and are not compared" in capsys.readouterr().out
+    assert main(["info", str(file)]) == 0
+    assert "the data do not tell these elements apart" in capsys.readouterr().out

@@ -53,6 +53,25 @@ def test_one_molecule_alone_gives_its_mean_and_the_least_norm() -> None:
     np.testing.assert_allclose(shifts, counts * mean / (counts @ counts), rtol=1e-12)
 
 
+def test_one_molecule_alone_does_not_know_others() -> None:
+    """Ethanol fixes the sum of six H, two C and one O; what methanol's atoms add up to, no label said."""
+    ethanol, methanol = molecule("CH3CH2OH").numbers, molecule("CH3OH").numbers
+    reference = fit(made(["CH3CH2OH"]))
+    assert len(reference.undetermined) == 2
+    assert reference.knows(ethanol) and reference.knows(np.tile(ethanol, 100))
+    assert not reference.knows(methanol)
+    alkanes = fit(made(["CH4", "C2H6"]))
+    assert not alkanes.undetermined and alkanes.knows(molecule("isobutane").numbers)
+    alcohols = fit(made(["CH3CH2OH", "CH3OH"]))  # they differ by CH2, which tells propanol, but not oxygen from hydrogen
+    assert alcohols.knows([6, 6, 6, 8, *[1] * 8])
+    assert not alcohols.knows(molecule("H2").numbers)
+
+
+def test_a_reference_from_before_the_undetermined_were_kept() -> None:
+    content = {"kind": "lstsq", "shifts": {"H": -1.0}, "offsets": {}}
+    assert EnergyReference.from_dict(content).knows([1, 1])
+
+
 def test_isolated() -> None:
     data = made(["CH4", "H2O"])
     complete = Dataset(data, "made", isolated_atoms=SHIFTS)
@@ -103,7 +122,7 @@ def test_suggestion_for_totals() -> None:
 
 @pytest.mark.parametrize("kind", ["lstsq", "per_structure"])
 def test_json_round_trip(kind: str) -> None:
-    reference = fit(made(["CH4", "H2O"], noise=0.1), kind)
+    reference = fit(made(["CH4", "CH3OH"], noise=0.1), kind)
     assert EnergyReference.from_dict(json.loads(json.dumps(reference.to_dict()))) == reference
 
 
