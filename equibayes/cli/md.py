@@ -1,6 +1,7 @@
 """`equibayes md OUT.posterior START.xyz -o TRAJ.xyz`: molecular dynamics that watches its own uncertainty."""
 
 import argparse
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.config import parse_overrides
 from equibayes.data import read
+from equibayes.data.graph import check_species
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
 
@@ -23,7 +25,7 @@ examples:
   equibayes md ethanol.posterior bundled:ethanol@0:1 -o traj.xyz --steps 2000 --temperature 300
   equibayes md out.posterior start.xyz -o hot.xyz --steps 20000 --temperature 600 --trust-lo 3x --trust-hi 10x --on-uncertain write
   equibayes md out.posterior start.xyz -o hot.xyz --steps 40000 … --resume       continue after a kill, bit for bit, or go on longer
-  equibayes md out.posterior start.xyz -o fly.xyz --steps 20000 --temperature 300 --trust-lo 3x --on-uncertain learn \
+  equibayes md out.posterior start.xyz -o fly.xyz --steps 20000 --temperature 300 --trust-lo 3x --on-uncertain learn \\
       --labeller gfn2-xtb --data train.xyz               on the fly: label what is not known, learn it at once, go on
   equibayes md out.posterior start.xyz -o obs.xyz --steps 20000 --temperature 300 --observe "distance 0 1" --observe "rdf O H"
 
@@ -45,7 +47,9 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument("start", metavar="START.xyz", help="file, file@5:6 or bundled:NAME; the first frame of it")
-    parser.add_argument("settings", nargs="*", metavar="section.key=value", help="settings of labeller and sampler")
+    parser.add_argument(
+        "settings", nargs="*", default=[], metavar="section.key=value", help="settings of labeller and sampler"
+    )
     parser.add_argument("-o", "--output", required=True, metavar="TRAJ.xyz", help="trajectory to write (extended xyz)")
     parser.add_argument("--steps", type=int, required=True, metavar="N", help="steps in all")
     parser.add_argument(
@@ -97,7 +101,7 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
     watch.add_argument(
         "--data",
         metavar="DATA",
-        help="for learn: the data that the posterior was sampled from; labels and units below are its",
+        help="for learn: the data that the posterior was sampled from; labels and units below are then its, else those of START.xyz",
     )
     watch.add_argument(
         "--deviation", choices=["total", "epistemic"], default="total", help="which σ to look at (default total)"
@@ -147,9 +151,10 @@ def run(arguments: argparse.Namespace) -> int:
     asks = arguments.on_uncertain in ("label", "learn")
     watched = {name: getattr(arguments, name) for name in ("deviation", "every", "save_every", "candidate_gap")}
     watch = Watch(Trust(*levels), "label" if asks else arguments.on_uncertain, **watched)
-    frames = read(arguments.start, require_labels=False)
+    frames = read(arguments.start, require_labels=False, **({} if arguments.data else reading_options(arguments)))
     if not len(frames):
         raise InputError(f"{arguments.start}: holds no structure to start from")
+    check_species(frames[0], posterior.species_of)
     start = frames[0].to_atoms()
     observables = parse(arguments.observe, start)
     calculator = _calculator(posterior, arguments, device)
@@ -283,7 +288,7 @@ def summary_lines(
         f"steps        {result.step} of {arguments.steps} ({time:g} ps) with {atoms} atoms; {pace:.1f} steps a second",
         f"temperature  {statistics.mean_temperature:.1f} ± {statistics.temperature_spread:.1f} K (mean and spread over all steps)",
     ]
-    if statistics.first_energy is not None:
+    if statistics.first_energy is not None and isfinite(statistics.drift(atoms)):
         lines.append(f"drift        {statistics.drift(atoms):+.3g} meV/atom/ps of the conserved energy")
     element = result.atoms.symbols[statistics.largest_atom]
     lines.append(

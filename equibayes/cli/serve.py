@@ -6,6 +6,7 @@ from typing import Any
 
 from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.data import read
+from equibayes.data.graph import check_species
 from equibayes.errors import InputError
 from equibayes.posterior.file import load
 
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     frames = read(arguments.start, require_labels=False)
     if not len(frames):
         raise InputError(f"{arguments.start}: holds no structure")
+    check_species(frames[0], posterior.species_of)
     evaluator = Evaluator(posterior, chosen_device(arguments), arguments.dtype, SKIN)
     client = Client(evaluator, frames[0], arguments.deviation)
     line = connect(arguments.host, arguments.port, arguments.unix, arguments.wait)

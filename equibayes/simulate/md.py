@@ -99,9 +99,9 @@ class MdResult:
 
 
 def folder_of(output: str | Path) -> Path:
-    """Where everything but the trajectory goes: traj.xyz has traj-md."""
+    """Where everything but the trajectory goes: traj.xyz has traj-md, and hot.300K.xyz has hot.300K-md."""
     output = Path(output)
-    return output.with_name(f"{output.name.split('.')[0]}-md")
+    return output.with_name(f"{output.stem}-md")
 
 
 def check_output(output: str | Path, *, resume: bool, overwrite: bool) -> None:
@@ -111,6 +111,11 @@ def check_output(output: str | Path, *, resume: bool, overwrite: bool) -> None:
         raise InputError(f"-o {output}: the name of the trajectory must end in .xyz or .extxyz")
     if not resume and not overwrite and output.exists():
         raise InputError(f"{output}: is there already; continue it with --resume or replace it with --overwrite")
+    folder = folder_of(output)
+    if not resume and not overwrite and (folder / "state.safetensors").exists():
+        raise InputError(
+            f"{folder}: holds an earlier run, whose log and labels would be lost; choose another name with -o, or add --overwrite"
+        )
 
 
 def run_md(
@@ -274,7 +279,9 @@ class _Run:
             )
         if regular or self.step == self.steps:
             largest = log.words(1e3 * deviation.largest, 0)
-            self.display.show(self.step, f"T {temperature:.0f} K  largest σ {largest} meV/Å  {state}")
+            # without levels nobody said what is to be trusted
+            verdict = "" if watch.trust == Trust() and state == "trusted" else f"  {state}"
+            self.display.show(self.step, f"T {temperature:.0f} K  largest σ {largest} meV/Å{verdict}")
         ended = self._verdict(forces, deviation, state)
         if state == "candidate" and watch.on_uncertain != "log":
             ended = self._keep(deviation, time_fs, ask=ended is None) or ended

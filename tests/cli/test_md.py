@@ -6,9 +6,14 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from ase.io import read as ase_read
+from ase.io import write
 
 from equibayes.cli.main import main
+from equibayes.data import read
+from equibayes.units import BOHR
 from tests.cli import program
 from tests.simulate.posteriors import ETHANOL
 
@@ -119,8 +124,45 @@ def test_unknown_species(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     (tmp_path / "s.xyz").write_text("2\n\nSi 0 0 0\nSi 0 0 2.3\n")
     argv = f"md {ETHANOL} {tmp_path}/s.xyz -o {tmp_path}/t.xyz --steps 5 --temperature 300 --device cpu".split()
     assert main(argv) == 2
-    assert "species Si unknown to this model, which knows H, C, O" in capsys.readouterr().err
+    assert "s.xyz, frame 0: species Si unknown to this model, which knows H, C, O" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["s.xyz"], "nothing was begun"
     argv[1] = str(tmp_path / "no.posterior")
     assert main(argv) == 2
     assert "no such file" in capsys.readouterr().err
+
+
+def test_names_with_dots_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """run.300K.xyz and run.400K.xyz shared a folder, and the second run removed log and labels of the first."""
+    monkeypatch.chdir(tmp_path)
+    for temperature in ("300", "400"):
+        words = (
+            f"md {ETHANOL} {START} -o run.{temperature}K.xyz --steps 2 --temperature {temperature} --k 1 --device cpu"
+        )
+        assert main(words.split()) == 0
+        out = capsys.readouterr().out
+        assert f"in run.{temperature}K-md" in out
+        assert "trusted" not in out, "nobody said what is to be trusted"
+    Path("run.300K.xyz").unlink()
+    assert main(words.replace("run.400K", "run.300K").split()) == 2
+    assert "run.300K-md: holds an earlier run, whose log and labels would be lost" in capsys.readouterr().err
+
+
+def test_units_are_those_of_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They were accepted and not heeded."""
+    atoms = read(START)[0].to_atoms()
+    atoms.calc = None
+    atoms.positions /= BOHR
+    write(tmp_path / "bohr.xyz", atoms, format="extxyz")
+    words = (
+        f"md {ETHANOL} {tmp_path}/bohr.xyz -o {tmp_path}/t.xyz --steps 1 --every 1 --temperature 300 --k 1 --device cpu"
+    )
+    assert main([*words.split(), "--length-unit", "Bohr"]) == 0
+    first = ase_read(tmp_path / "t.xyz", 0)
+    np.testing.assert_allclose(first.positions, atoms.positions * BOHR, atol=1e-6)
+
+
+def test_help_shows_a_command_that_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["md", "--help"]) == 0
+    assert "--on-uncertain learn \\\n      --labeller gfn2-xtb" in capsys.readouterr().out

@@ -351,7 +351,7 @@ def test_display_is_told(tmp_path: Path) -> None:
             self.shown.append((step, words))
 
     listener = Listener()
-    run(tmp_path / "t.xyz", 20, display=listener)
+    run(tmp_path / "t.xyz", 20, watch=Watch(Trust(100.0)), display=listener)
     assert [step for step, _ in listener.shown] == [0, 10, 20]
     assert "K  largest σ " in listener.shown[0][1]
     assert "meV/Å  trusted" in listener.shown[0][1]
