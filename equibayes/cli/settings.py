@@ -1,14 +1,21 @@
 """The options that say how to sample, shared by the verbs that do."""
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from equibayes.config import merge, parse_overrides, read_yaml
+from equibayes.errors import InputError
 from equibayes.sampling.settings import NETWORKS, PRESETS, SampleConfig, sample_config
 
 
 def add_settings_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "settings", nargs="*", metavar="CONFIG.yaml | section.key=value", help="settings, later ones win"
+        "settings",
+        nargs="*",
+        default=[],
+        metavar="CONFIG.yaml | section.key=value",
+        help="settings, later ones win",
     )
     parser.add_argument("--preset", choices=list(PRESETS), help="schedule and network to start from (default quick)")
     parser.add_argument("--network", choices=list(NETWORKS), help="network to use instead of the preset's")
@@ -20,6 +27,9 @@ def add_settings_options(parser: argparse.ArgumentParser) -> None:
 def effective_config(arguments: argparse.Namespace) -> SampleConfig:
     """Preset ← YAML files and overrides, in the order given ← options."""
     layers = [parse_overrides([word]) if "=" in word else read_yaml(word) for word in arguments.settings]
+    for word, layer in zip(arguments.settings, layers):
+        if arguments.network and "=" not in word:
+            _check_network(arguments.network, layer.get("network"), word)
     options = {name: getattr(arguments, name) for name in ("chains", "samples", "seed")}
     values = merge(*layers, {name: value for name, value in options.items() if value is not None})
     if "samples" not in values and isinstance(values.get("chains"), int):
@@ -27,3 +37,15 @@ def effective_config(arguments: argparse.Namespace) -> SampleConfig:
         base = sample_config(arguments.preset, arguments.network)
         values["samples"] = max(base.samples, values["chains"])
     return sample_config(arguments.preset, arguments.network, values)
+
+
+def _check_network(name: str, values: Any, file: str) -> None:
+    """A file that describes another network would win over --network without a word."""
+    known = {each: network.to_dict() for each, network in NETWORKS.items()}
+    for key, value in known[name].items():
+        told = isinstance(values, Mapping) and key in values
+        if told and values[key] != value and any(other[key] != value for other in known.values()):
+            raise InputError(
+                f"--network {name}: {file} says network.{key}={values[key]}, which is not that of {name} ({value}); "
+                "leave --network out, or the section network in the file"
+            )

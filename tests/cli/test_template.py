@@ -67,3 +67,17 @@ def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "invalid choice: 'bake'" in capsys.readouterr().err
     assert main(["template", "sample", "--preset", "x"]) == 2
     assert "invalid choice: 'x'" in capsys.readouterr().err
+
+
+def test_a_file_with_another_network_than_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file would win, and a long run would begin with a network that nobody asked for."""
+    monkeypatch.chdir(tmp_path)
+    Path("s.yaml").write_text(printed(capsys, "--preset", "standard"))
+    words = ["sample", "bundled:ethanol@train", "s.yaml", "-o", "a.posterior"]
+    assert main([*words, "--network", "tiny"]) == 2
+    assert "--network tiny: s.yaml says network.l_max=2, which is not that of tiny (1)" in capsys.readouterr().err
+    Path("s.yaml").write_text("network: {r_max: 5.0}\nsampler: {friction: 7}\n")
+    assert main([*words, "--network", "tiny"]) == 2
+    assert "friction" in capsys.readouterr().err, "a cutoff of one's own is no contradiction"
