@@ -88,7 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
     metrics = measure_all(results, threshold=arguments.threshold, about=about)
     print_tables(metrics)
     for result in results:
-        if result.k == ks[-1] and (adrift := result.energies_adrift):
+        adrift = result.energies_adrift
+        if result.k == ks[-1] and 0 < adrift < len(result.structures):  # of all of them the tables say so themselves
             print(
                 f"note: {result.name}: energies of {adrift} frames hold only up to a constant and are not compared; the training data "
                 "had no such composition (docs: your own data)"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ase import Atoms
 
 _BY_ASE = FileUnits(origin="ASE's convention")
-_ASSUMED = FileUnits(origin="assumed; name others with energy_unit=…, length_unit=…, force_unit=…")
+_ASSUMED = FileUnits(origin="assumed; name others with energy_unit (--energy-unit), length_unit, force_unit")
 _DAMAGED = "the file is damaged or cut short: write or download it again"
 
 # ASE insists on nine values under these two names and gives up on Voigt's six.  Under another name they arrive as they

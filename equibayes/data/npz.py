@@ -140,7 +140,7 @@ def _sgdml_units(arrays: Arrays, file: str) -> FileUnits:
     """Files from the sGDML site name their units in r_unit and e_unit; others are taken for eV and Å."""
     energy, length = _text(arrays, "e_unit", file), _text(arrays, "r_unit", file)
     if not energy and not length:
-        return FileUnits(origin="assumed; name others with energy_unit=…, length_unit=…, force_unit=…")
+        return FileUnits(origin="assumed; name others with energy_unit (--energy-unit), length_unit, force_unit")
     return FileUnits(energy or "eV", length or "Ang", origin="named in the file")
 
 

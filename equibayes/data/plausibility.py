@@ -1,6 +1,6 @@
 """Input that can be read but looks wrong: an `InputWarning`, never a change of the data.
 
-Three rules find a unit that is off by a factor that matters, chosen so that they keep silent on real sets (molecules at
+Four rules find a unit that is off by a factor that matters, chosen so that they keep silent on real sets (molecules at
 300 to 1000 K, liquid water, metals, silicon):
 
 * Forces: at temperatures of interest a force component has a root mean square of 0.1 to 5 eV/Å.  Above 12 the forces
@@ -10,6 +10,9 @@ Three rules find a unit that is off by a factor that matters, chosen so that the
 * Distances: the median distance to the nearest neighbour lies between 0.5 and 5.5 Å (H2 0.74, caesium 5.2); nm taken
   for Å and the reverse fall outside.  In organic molecules hydrogen is 0.65 to 1.6 Å from its partner (H2 0.74, HS
   1.34); Bohr taken for Å (1.9 times) and the reverse fall outside that.
+
+* Density: a periodic cell holds at most 2 atoms/Å³ (diamond 0.18; metallic hydrogen at 500 GPa 0.7).  A cell in nm with
+  positions in Å, or a cell of another frame, holds more, and every atom would have thousands of neighbours.
 
 What they cannot see: forces that are too small (eV taken for kcal/mol could as well be a cold crystal), and relative
 energies in a wrong unit.
@@ -28,12 +31,13 @@ from equibayes.errors import InputWarning
 HIGHEST_RMS_FORCE = 12.0
 NEIGHBOUR_RANGE = (0.5, 5.5)
 HYDROGEN_RANGE = (0.65, 1.6)
+HIGHEST_DENSITY = 2.0
 ORGANIC = (1, 6, 7, 8, 9, 15, 16, 17)
 
 
 def warn_if_implausible(data: Dataset) -> None:
     """Warn about units that look wrong and about frames that stand there twice."""
-    for message in (_forces(data), _energy(data), _distances(data), _duplicates(data)):
+    for message in (_forces(data), _energy(data), _distances(data), _density(data), _duplicates(data)):
         if message:
             warnings.warn(f"{data.name}: {message}", InputWarning, stacklevel=3)
 
@@ -87,6 +91,17 @@ def _distances(data: Dataset, frames: int = 40, atoms: int = 64) -> str:
         typical = float(np.median(values))
         if not HYDROGEN_RANGE[0] <= typical <= HYDROGEN_RANGE[1]:
             return f"hydrogen is {typical:.3g} Å from its nearest neighbour (median), not about 1 Å; {remedy}"
+    return ""
+
+
+def _density(data: Dataset) -> str:
+    for structure in data:
+        volume = abs(float(np.linalg.det(structure.cell)))
+        if structure.pbc.all() and len(structure) > HIGHEST_DENSITY * volume:
+            return (
+                f"the cell of {_short(structure)} holds {len(structure)} atoms in {volume:.3g} Å³, denser than any matter; "
+                "check the cell and length_unit (--length-unit)"
+            )
     return ""
 
 

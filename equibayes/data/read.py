@@ -6,6 +6,7 @@ from pathlib import Path
 from equibayes import units
 from equibayes.data.checks import check_labels, check_structures
 from equibayes.data.dataset import Dataset, ReadReport, from_arrays
+from equibayes.data.elements import symbol
 from equibayes.data.files import foreign_reader, one_line, require_file
 from equibayes.data.npz import Arrays, is_ours, load_arrays, parse_npz
 from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
@@ -159,5 +160,5 @@ def _isolated_energies(frames: list[Structure]) -> dict[int, float]:
             raise InputError(f"{frame.source}: config_type=IsolatedAtom but {what}; give one atom with its energy")
         number = int(frame.numbers[0])
         if abs(energies.setdefault(number, frame.energy) - frame.energy) > 1e-6:
-            raise InputError(f"{frame.source}: a second, different energy of isolated element {number}; keep one")
+            raise InputError(f"{frame.source}: a second, different energy of isolated {symbol(number)}; keep one")
     return energies

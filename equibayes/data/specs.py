@@ -91,6 +91,8 @@ def _named(spec: Spec) -> IntArray:
     explicit, colon, name = spec.split.rpartition(":")
     if colon:
         beside = spec.path.parent / explicit
+        if "@" in explicit and not _exists(explicit) and not _exists(str(beside)):
+            raise InputError(f"{spec.name}: a part of a part cannot be named; give one range or one split after the @")
         candidates = [Path(explicit) if Path(explicit).exists() or not beside.exists() else beside]
     else:
         stem = bare_stem(spec.path)

@@ -122,11 +122,11 @@ def run_and_write(
 
 def check_output(path: Path, *, resume: bool, overwrite: bool, cluster: bool = False) -> None:
     """Never overwrite silently: neither a posterior nor an unfinished run."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name a file with -o")
     folder = run_folder(path)
     on_cluster = began_on_cluster(folder)
     checkpoints = on_cluster or (bool(checkpoint.newest_first(folder)) if folder.is_dir() else False)
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; name a file with -o")
     if resume:
         if not checkpoints:
             raise InputError(f"{folder}: no checkpoint to resume from; start without --resume")

@@ -49,7 +49,7 @@ TEXTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         frame(header=BARE + " energy=-1", rows=BARE_ROWS),
         ("a.xyz: no forces label in any of 1 frames", "--forces-key"),
     ),
-    "no labels at all": ("a.xyz", frame(header="water", rows=BARE_ROWS), ("a.xyz: no energy label", "--energy-key")),
+    "no labels at all": ("a.xyz", frame(header="water", rows=BARE_ROWS), ("a.xyz: no energy label", "--unlabelled")),
     "label under another name": (
         "a.xyz",
         frame(header=HEADER.replace("energy=", "dft_energy=")),
@@ -133,6 +133,13 @@ TEXTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "a.xyz",
         GOOD + frame(header="config_type=IsolatedAtom", rows=("O 0 0 0",)),
         ("a.xyz, frame 1: config_type=IsolatedAtom but has no energy", "give one atom with its energy"),
+    ),
+    "two energies of an isolated atom": (
+        "a.xyz",
+        GOOD
+        + frame(header="config_type=IsolatedAtom energy=-1", rows=("O 0 0 0",))
+        + frame(header="config_type=IsolatedAtom energy=-2", rows=("O 0 0 0",)),
+        ("a.xyz, frame 2: a second, different energy of isolated O", "keep one"),
     ),
     "stress of four values": (
         "a.xyz",
@@ -267,6 +274,10 @@ def test_npz_cut_short(tmp_path: Path, refused: Refused) -> None:
     content = (tmp_path / "a.npz").read_bytes()
     (tmp_path / "a.npz").write_bytes(content[: len(content) // 2])
     refused(tmp_path / "a.npz", ("a.npz: cannot be read", "damaged"))
+
+
+def test_a_part_of_a_part(refused: Refused) -> None:
+    refused("bundled:ethanol@test@0:5", ("bundled:ethanol@test@0:5: a part of a part", "give one range or one split"))
 
 
 def test_odd_names(refused: Refused) -> None:

@@ -48,6 +48,8 @@ def test_help_teaches_with_examples(argv: list[str], capsys: pytest.CaptureFixtu
         (["inform"], "invalid choice: 'inform'"),
         (["info"], "required: DATA; see equibayes info --help"),
         (["info", "a.xyz", "--energy-ke", "E"], "--energy-ke"),
+        (["sample", "-o", "a.posterior"], "required: DATA; see equibayes sample --help"),
+        (["sample", "bundled:ethanol", "-o", "."], ".: is a folder; name a file with -o"),
         (["info", "bundled:ethanol", "--energy-unit", "kcal"], "did you mean 'kcal/mol'"),
         (["info", "bundled:ethanol@trian"], "there are: train, train_01, test, test_01"),
     ],

@@ -86,3 +86,17 @@ def test_duplicate_frames_are_named(write_as: Writer, frames: list[Atoms]) -> No
     assert message.startswith("a.xyz: 3 frames repeat the geometry of another")
     assert "frame 0 = frame 5" in message
     assert "frame 1 = frame 4 = frame 6" in message
+
+
+def test_a_cell_denser_than_matter(tmp_path: Path, ethanol: list[Atoms]) -> None:
+    """The cell in nm beside positions in Å: one such frame among good ones."""
+    frames = []
+    for source in ethanol:
+        atoms = Atoms(source.numbers, source.positions, cell=[8.0, 8.0, 8.0], pbc=True)
+        atoms.info["REF_energy"], atoms.arrays["REF_forces"] = source.get_potential_energy(), source.get_forces()
+        frames.append(atoms)
+    frames[4].set_cell([0.8, 0.8, 0.8])
+    write(tmp_path / "a.xyz", frames, format="extxyz")
+    words = r"a.xyz: the cell of frame 4 holds 9 atoms in 0.512 Å³, denser than any matter; check the cell"
+    with pytest.warns(InputWarning, match=words):
+        read(tmp_path / "a.xyz")
