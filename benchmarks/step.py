@@ -163,7 +163,9 @@ def official(frames: list[Structure], batch: int, mode: str = "eager") -> dict[s
     return result
 
 
-def moving(frame: Structure, config: NetworkConfig, k: int, precision: str, skin: float = 0.5) -> dict[str, Any]:
+def moving(
+    frame: Structure, config: NetworkConfig, k: int, precision: str, skin: float = 0.5, *, compiled: bool = False
+) -> dict[str, Any]:
     """A step of dynamics without the integrator: positions up, energy, forces and deviations of k samples down."""
     from equibayes.bayes.moving import MovingModel
 
@@ -173,7 +175,8 @@ def moving(frame: Structure, config: NetworkConfig, k: int, precision: str, skin
     start = time.perf_counter()
     graph = graph_of(frame, r_max=config.r_max + skin, species_of=species_of(config)).to("cuda")
     listed = time.perf_counter() - start
-    precompile(config, precision, k, k * len(frame), training=False)
+    if not compiled:
+        precompile(config, precision, k, k * len(frame), training=False)
     system = MovingModel(model, weights, graph, precision)
     system.load(graph, frame.positions)
     system(frame.positions)
@@ -202,6 +205,10 @@ def silicon(cells: int) -> Structure:
     positions = ((corner + shifts).reshape(-1, 3)) * 5.43
     positions += 0.05 * np.random.default_rng(0).normal(size=positions.shape)
     return Structure(np.full(len(positions), 14), positions, np.eye(3) * 5.43 * cells, np.ones(3, bool))
+
+
+def silicon_network(r_max: float, neighbours: float) -> NetworkConfig:
+    return preset("paper", r_max=r_max, avg_num_neighbors=neighbours, type_names=["Si"], per_type_energy_scales=1.0)
 
 
 def measure(
@@ -233,9 +240,7 @@ def measure(
         attempt(result["moving"], key, lambda: {"name": name, **moving(frame, config, k, precision, skin)})
 
     aspirin = all_frames["aspirin"]
-    silicon_like = {"type_names": ["Si"], "per_type_energy_scales": 1.0}
-    wide = preset("paper", r_max=6.0, avg_num_neighbors=46.0, **silicon_like)
-    narrow = preset("paper", avg_num_neighbors=16.0, **silicon_like)
+    wide, narrow = silicon_network(6.0, 46.0), silicon_network(4.0, 16.0)
     if not only_moving:
         for name, chains, precision in product(("ethanol", "aspirin"), (1, 8), PRECISIONS):
             step(name, chains, 32, precision)

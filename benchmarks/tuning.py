@@ -3,8 +3,9 @@
     python benchmarks/tuning.py --data frames.npz --precision bf16x3     results/speed/tuning-bf16x3.json; five minutes on 16 cores
     python benchmarks/tuning.py --data frames.npz --compile              the first part alone, which leaves the GPU to others
 
-For ethanol and aspirin with 1 and 8 chains of 32 frames: the time of a whole step of the sampler (`step.py`) as it is, with each number
-of `Tuning` changed by itself, and with all changes together that made it faster.  frames.npz is from `step.py --prepare`.
+For ethanol and aspirin with 1 and 8 chains of 32 frames a whole step of the sampler, and for 1000 silicon atoms energy and forces from
+8 samples (both as in `step.py`): the time as it is, with each number of `Tuning` changed by itself, and with all changes together that
+made it faster.  frames.npz is from `step.py --prepare`.
 """
 
 import argparse
@@ -12,24 +13,23 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
-from itertools import product
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from provenance import RESULTS, provenance, write_json
-from step import frames_of, sampler_step
+from step import frames_of, moving, sampler_step, silicon, silicon_network
 
+from equibayes.data.structures import Structure
 from equibayes.network.config import NetworkConfig, preset
 from equibayes.network.scales import fit_scales
 from equibayes.network.triton.tuning import Tuning
 from equibayes.sampling.precompile import share_of_work
 
-CASES = tuple(product(("ethanol", "aspirin"), (1, 8)))
 BATCH = 32
 CHOICES: dict[str, tuple[int, ...]] = {
     "slots_collecting": (1, 2, 4),
@@ -48,25 +48,79 @@ CHOICES: dict[str, tuple[int, ...]] = {
     "radial_block": (32, 64),
     "radial_warps": (4, 8),
 }
+IN_PREDICTIONS = (
+    "slots_collecting",
+    "slots_giving",
+    "rows",
+    "warps",
+    "stages",
+    "radial_rows",
+    "radial_stages",
+    "radial_last_warps",
+)
+"""The others belong to the gradient by the weights."""
 WORTH_IT = 0.995
 """A change is taken over if it saves half a percent; less is chance."""
 
 
-def neighbours(base: Tuning) -> list[Tuning]:
-    """Every cut of the work that differs in one number, and in the two that belong together: few rows go with few warps."""
-    single = [
-        replace(base, **{name: value})
-        for name, values in CHOICES.items()
-        for value in values
-        if value != getattr(base, name)
+@dataclass(frozen=True)
+class Case:
+    """Something to be made faster: a network, how many weight sets and atoms, whether it learns, and ms of one round of it."""
+
+    name: str
+    config: NetworkConfig
+    chains: int
+    rows: int
+    training: bool
+    round: Callable[[str], float]
+
+    def work(self, precision: str, tuning: Tuning) -> dict[str, Any]:
+        return share_of_work(self.config, precision, self.chains, tuning, training=self.training)
+
+    def milliseconds(self, precision: str, tuning: Tuning) -> float | str:
+        """Of a round with this cut, or why there is none."""
+        Tuning.best = classmethod(lambda cls, precision, rows: tuning)  # type: ignore[method-assign, assignment]
+        try:
+            return self.round(precision)
+        except Exception as cause:  # too many registers or too much shared memory, mostly
+            return f"{type(cause).__name__}: {str(cause).splitlines()[-1] if str(cause) else ''}"[:200]
+        finally:
+            torch.cuda.empty_cache()
+
+
+def all_cases(molecules: dict[str, list[Structure]]) -> list[Case]:
+    def step(name: str, chains: int) -> Case:
+        frames = molecules[name]
+
+        def ms(precision: str) -> float:
+            return float(sampler_step(frames, chains, BATCH, precision, compiled=True)["ms"])
+
+        rows = chains * BATCH * len(frames[0])
+        return Case(f"{name} K={chains}", fit_scales(preset("paper"), frames), chains, rows, True, ms)
+
+    crystal, network = silicon(5), silicon_network(6.0, 46.0)
+
+    def predict(precision: str) -> float:
+        return float(moving(crystal, network, 8, precision, 0.0, compiled=True)["kernels_ms"])
+
+    return [
+        *(step(name, chains) for name in molecules for chains in (1, 8)),
+        Case("1000 atoms k=8", network, 8, 8 * len(crystal), False, predict),
     ]
+
+
+def neighbours(base: Tuning, training: bool = True) -> list[Tuning]:
+    """Every cut of the work that differs in one number, or in two that belong together: few rows go with few warps."""
+    names = CHOICES if training else IN_PREDICTIONS
+    single = [{name: value} for name in names for value in CHOICES[name] if value != getattr(base, name)]
     pairs = [
-        replace(base, gradient_rows=16, gradient_warps=2),
-        replace(base, radial_rows=32, radial_last_warps=2),
-        replace(base, rows=32, warps=2),
-        replace(base, radial_block=32, radial_warps=4),
+        {"gradient_rows": 16, "gradient_warps": 2},
+        {"radial_rows": 32, "radial_last_warps": 2},
+        {"rows": 32, "warps": 2},
+        {"radial_block": 32, "radial_warps": 4},
     ]
-    return [*single, *(pair for pair in pairs if pair not in [base, *single])]
+    changed = [replace(base, **change) for change in [*single, *pairs] if set(change) <= set(names)]
+    return [cut for cut in dict.fromkeys(changed) if cut != base]
 
 
 def difference(tuning: Tuning, base: Tuning) -> dict[str, int]:
@@ -80,34 +134,20 @@ def compile_all(work: Iterable[dict[str, Any]], processes: int) -> None:
 
     def compile_one(each: str) -> None:
         command = [sys.executable, "-m", "equibayes.sampling.precompile", each, "1", "0"]
-        subprocess.run(
-            command, env=environment, capture_output=True, check=False
-        )  # what fails here fails when it is measured
+        # what fails here fails again, and is reported, when it is measured
+        subprocess.run(command, env=environment, capture_output=True, check=False)
 
-    # the first alone: the others share most of its kernels
-    compile_one(unique[0])
     with ThreadPoolExecutor(processes) as pool:
-        list(pool.map(compile_one, unique[1:]))
+        list(pool.map(compile_one, unique))
 
 
-def milliseconds(frames: Any, chains: int, precision: str, tuning: Tuning) -> float | str:
-    """A step, or why there is none."""
-    Tuning.best = classmethod(lambda cls, precision, rows: tuning)  # type: ignore[method-assign, assignment]
-    try:
-        return float(sampler_step(frames, chains, BATCH, precision, compiled=True)["ms"])
-    except Exception as cause:  # too many registers or too much shared memory, mostly
-        return f"{type(cause).__name__}: {str(cause).splitlines()[-1] if str(cause) else ''}"[:200]
-    finally:
-        torch.cuda.empty_cache()
-
-
-def improve(frames: Any, chains: int, precision: str, base: Tuning) -> dict[str, Any]:
+def improve(case: Case, precision: str, base: Tuning) -> dict[str, Any]:
     found: list[tuple[Tuning, float | str]] = []
-    as_it_is = milliseconds(frames, chains, precision, base)
+    as_it_is = case.milliseconds(precision, base)
     assert isinstance(as_it_is, float), as_it_is
-    for tuning in neighbours(base):
-        found.append((tuning, milliseconds(frames, chains, precision, tuning)))
-        print(chains, difference(tuning, base), found[-1][1], "against", round(as_it_is, 4), flush=True)
+    for tuning in neighbours(base, case.training):
+        found.append((tuning, case.milliseconds(precision, tuning)))
+        print(case.name, difference(tuning, base), found[-1][1], "against", round(as_it_is, 4), flush=True)
     better = [(ms, tuning) for tuning, ms in found if isinstance(ms, float) and ms < WORTH_IT * as_it_is]
     together: dict[str, int] = {}
     for _, tuning in sorted(better, key=lambda pair: pair[0], reverse=True):  # the best has the last word
@@ -118,9 +158,11 @@ def improve(frames: Any, chains: int, precision: str, base: Tuning) -> dict[str,
         "changes": [{"change": difference(tuning, base), "ms": ms} for tuning, ms in found],
     }
     if together:
-        all_of_them = replace(base, **together)
-        result["together"] = {"change": together, "ms": milliseconds(frames, chains, precision, all_of_them)}
-        print(chains, "together", result["together"], flush=True)
+        result["together"] = {
+            "change": together,
+            "ms": case.milliseconds(precision, replace(base, **together)),
+        }
+        print(case.name, "together", result["together"], flush=True)
     return result
 
 
@@ -137,26 +179,20 @@ def main() -> int:
         return 2
     precision, output = given.precision, given.output or RESULTS / f"tuning-{given.precision}.json"
     with np.load(given.data) as data:
-        frames = {name: frames_of(data, name) for name, _ in CASES}
-    config: dict[str, NetworkConfig] = {name: fit_scales(preset("paper"), own) for name, own in frames.items()}
-    base = {(name, chains): Tuning.best(precision, chains * BATCH * len(frames[name][0])) for name, chains in CASES}
-    compile_all(
-        (
-            share_of_work(config[name], precision, chains, tuning, training=True)
-            for name, chains in CASES
-            for tuning in [base[name, chains], *neighbours(base[name, chains])]
-        ),
-        os.cpu_count() or 1,
-    )
+        cases = all_cases({name: frames_of(data, name) for name in ("ethanol", "aspirin")})
+    base = {case.name: Tuning.best(precision, case.rows) for case in cases}  # before `best` is replaced
+    as_they_are = [case.work(precision, base[case.name]) for case in cases]
+    changed = [case.work(precision, cut) for case in cases for cut in neighbours(base[case.name], case.training)]
+    for work in (as_they_are, changed):  # the second share most kernels with the first
+        compile_all(work, os.cpu_count() or 1)
     if given.compile:
         return 0
     about = {"command": f"python benchmarks/tuning.py --precision {precision}", **provenance()}
     about |= {"commit": given.commit} if given.commit else {}
-    cases: dict[str, Any] = {}
-    for name, chains in CASES:
-        print(name, flush=True)
-        cases[f"{name} K={chains}"] = improve(frames[name], chains, precision, base[name, chains])
-        write_json(output, {**about, "precision": precision, "batch": BATCH, "cases": cases})
+    results: dict[str, Any] = {}
+    for case in cases:
+        results[case.name] = improve(case, precision, base[case.name])
+        write_json(output, {**about, "precision": precision, "batch": BATCH, "cases": results})
     return 0
 
 

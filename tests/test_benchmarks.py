@@ -68,12 +68,16 @@ def test_search_for_the_best_cut(monkeypatch):
     assert len({str(each) for each in around}) == len(around)
     assert set(tuning.CHOICES) <= {name for each in around for name in tuning.difference(each, base)}
 
-    def ms(frames, chains, precision, cut):
-        saved = 0.1 * (cut.radial_block == 32) + 0.2 * (cut.rows == 64) - 0.3 * (cut.radial_warps == 4)
-        return "too many registers" if cut.stages == 4 else 1.0 - saved
+    assert set(tuning.IN_PREDICTIONS) == {
+        name for each in tuning.neighbours(base, training=False) for name in tuning.difference(each, base)
+    }
 
-    monkeypatch.setattr(tuning, "milliseconds", ms)
-    found = tuning.improve(None, 8, "bf16x3", base)
+    class Fake(tuning.Case):
+        def milliseconds(self, precision, cut):
+            saved = 0.1 * (cut.radial_block == 32) + 0.2 * (cut.rows == 64) - 0.3 * (cut.radial_warps == 4)
+            return "too many registers" if cut.stages == 4 else 1.0 - saved
+
+    found = tuning.improve(Fake("ethanol K=8", None, 8, 2304, True, None), "bf16x3", base)
     assert found["together"]["change"] == {"rows": 64, "radial_block": 32}
     assert found["together"]["ms"] == pytest.approx(0.7)
     assert {"change": {"stages": 4}, "ms": "too many registers"} in found["changes"]
