@@ -23,8 +23,7 @@ myst_heading_anchors = 3
 html_theme, html_title = "furo", f"equibayes {__version__}"
 html_static_path, html_css_files, highlight_language = ["_static"], ["wrap.css"], "text"
 exclude_patterns = ["_build", "_generated"]
-# links from the included README and CONTRIBUTING lead to files of the repository
-suppress_warnings = ["myst.xref_missing", "myst.header"]
+suppress_warnings = ["myst.header"]
 
 
 def _said(words: list[str]) -> str:
@@ -54,5 +53,33 @@ def _docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: 
     lines[:] = [*(line.strip() for line in first), *literal]
 
 
+def _on_the_site(text: str) -> str:
+    """Links as they are right in the repository, made right for the site: pages are pages, and files that it has not are named."""
+    here = Path(__file__).parent
+
+    def mend(link: re.Match[str]) -> str:
+        words, target = link["words"], link["target"]
+        path, hash_, anchor = target.removeprefix("../").partition("#")
+        page = Path(path.lower() if path in ("CONTRIBUTING.md", "CHANGELOG.md") else path.removeprefix("docs/"))
+        if "://" in target or not path:
+            return link[0]
+        if (here / page).is_file() and page.suffix == ".md":
+            return f"[{words}]({page}{hash_}{anchor})"
+        return f"`{path}`" if words.strip("`") == path else f"{words} (`{path}`)"
+
+    return re.sub(r"(?<!!)\[(?P<words>[^\]\n]+)\]\((?P<target>[^)\s]+)\)", mend, text)
+
+
+def _page_read(app: Any, name: str, source: list[str]) -> None:
+    source[0] = _on_the_site(source[0])
+
+
+def _include_read(app: Any, path: Path, name: str, source: list[str]) -> None:
+    if path.suffix == ".md":
+        source[0] = _on_the_site(source[0])
+
+
 def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", _docstring)
+    app.connect("source-read", _page_read)
+    app.connect("include-read", _include_read)

@@ -34,6 +34,15 @@ def test_site_builds_without_a_warning(site: Path) -> None:
     assert "stability_limit" in (site / "api.html").read_text()
 
 
+def test_the_front_page_leads_to_the_others(site: Path) -> None:
+    """It is the README, whose links are right in the repository and led nowhere on the site."""
+    text = (site / "index.html").read_text()
+    assert 'href="gpu.html"' in text
+    assert 'href="contributing.html"' in text
+    for page in site.glob("*.html"):
+        assert 'class="xref myst"' not in page.read_text(), f"{page.name}: a link that leads nowhere"
+
+
 def test_the_first_posterior_was_sampled_for_the_page(site: Path) -> None:
     text = re.sub(r"<[^>]+>", "", (site / "first-posterior.html").read_text())
     assert "8 samples written to ethanol.posterior" in text
@@ -43,7 +52,7 @@ def test_the_first_posterior_was_sampled_for_the_page(site: Path) -> None:
 
 
 def test_links_between_pages_lead_somewhere(site: Path) -> None:
-    """Sphinx is told to be silent about links that leave the docs, so those within are checked here."""
+    """Pages and headings within them; files of the repository are named on the site, not linked."""
     links = [
         (page.stem, *link)
         for page in PAGES
