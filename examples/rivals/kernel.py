@@ -123,10 +123,11 @@ class Covariance:
         d = x - self.x[:count]
         value, b, c = self.kernel(d)
         along = torch.einsum("npd,npdm->npm", d, permuted)
+        energy_forces = -torch.einsum("np,npm->nm", b, along).flatten()
+        if not jacobian.shape[1]:
+            return value.sum(1), energy_forces, energy_forces.new_zeros(0, len(energy_forces))
         inner = torch.einsum("np,npdm->ndm", b, permuted) - torch.einsum("npd,npm->ndm", c[..., None] * d, along)
-        energy_forces = -torch.einsum("np,npm->nm", b, along)
-        forces = torch.einsum("dq,ndm->qnm", jacobian, inner)
-        return value.sum(1), energy_forces.flatten(), forces.flatten(1)
+        return value.sum(1), energy_forces, torch.einsum("dq,ndm->qnm", jacobian, inner).flatten(1)
 
     def matrix(self) -> Tensor:
         """[n·m, n·m] of the known forces; blocks above the diagonal are left 0, nothing reads them."""
@@ -138,12 +139,13 @@ class Covariance:
         return whole
 
 
-def own_variances(points: Points, kernel: Kernel, orders: Tensor) -> tuple[Tensor, Tensor]:
-    """Prior variances of every frame by itself: of its energy [n] and of its force components [n, m]."""
+def own_covariances(points: Points, kernel: Kernel, orders: Tensor) -> tuple[Tensor, Tensor]:
+    """Prior covariances within every frame: variance of its energy [n], covariances of its force components [n, m, m]."""
     permuted = points.jacobian[:, orders]
     d = points.x[:, None] - points.x[:, orders]
     value, b, c = kernel(d)
     along = torch.einsum("npd,npdm->npm", d, permuted)
     across = torch.einsum("npd,ndm->npm", d, points.jacobian)
-    straight = torch.einsum("ndm,npdm->npm", points.jacobian, permuted)
-    return value.sum(1), (b[..., None] * straight - c[..., None] * across * along).sum(1)
+    inner = torch.einsum("np,npdm->ndm", b, permuted)
+    forces = points.jacobian.mT @ inner - torch.einsum("np,npq,npm->nqm", c, across, along)
+    return value.sum(1), forces

@@ -19,7 +19,7 @@ from examples.rivals.kernel import (
     Covariance,
     Kernel,
     Points,
-    own_variances,
+    own_covariances,
     pair_orders,
     points_of,
     without_rigid_motion,
@@ -71,8 +71,14 @@ class Process:
     @cached_property
     def center(self) -> tuple[Tensor, Tensor]:
         """Covariances of the mean energy of the training frames: with forces [n·m], and with itself."""
-        rows = [self.covariance.of_frame(x, j[:, :0]) for x, j in zip(self.known.x, self.known.jacobian)]
-        return torch.stack([row[1] for row in rows]).mean(0), torch.stack([row[0] for row in rows]).mean()
+        with_forces, with_itself = torch.zeros_like(self.solved), self.solved.new_zeros(())
+        for x, jacobian in zip(
+            self.known.x, self.known.jacobian
+        ):  # a running sum: thousands of kept rows would scatter the memory
+            energies, forces, _ = self.covariance.of_frame(x, jacobian[:, :0])
+            with_forces += forces / len(self.known)
+            with_itself += energies.mean() / len(self.known)
+        return with_forces, with_itself
 
     @property
     def noise_sigma(self) -> float:
@@ -81,34 +87,44 @@ class Process:
 
     def predict(self, positions: Tensor, *, variances: bool = True) -> Forecast:
         """Frames [B, a, 3] in Å; without `variances` every σ is NaN, and nothing of size n² is touched."""
-        points = points_of(positions)
+        points, directions = without_rigid_motion(points_of(positions))
         parts = [
             self._batch(points[at : at + FRAMES_AT_ONCE], variances) for at in range(0, len(points), FRAMES_AT_ONCE)
         ]
-        energy, energy_variance, forces, variance = (torch.cat(column) for column in zip(*parts))
-        shape = positions.shape
+        energy, energy_variance, forces, covariance = (torch.cat(column) for column in zip(*parts))
+        variance = torch.einsum("nqm,nmk,nqk->nq", directions, covariance, directions).clamp(min=0.0)
         return Forecast(
             self.mean_energy + energy,
             (self.signal * energy_variance).sqrt(),
-            forces.reshape(shape),
-            (self.signal * variance).sqrt().reshape(shape),
+            (directions @ forces[..., None]).reshape(positions.shape),
+            (self.signal * variance).sqrt().reshape(positions.shape),
         )
 
     def _batch(self, points: Points, variances: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Energies [B] relative to the mean, their variances, forces [B, q] and their variances, in units of the signal's."""
-        rows = [self.covariance.of_frame(x, j) for x, j in zip(points.x, points.jacobian)]
+        """Of B frames, in units of the signal: energies [B] less the mean, their variances, forces [B, m], covariances [B, m, m]."""
+        count, m = len(points), points.jacobian.shape[2]
         with_forces, with_itself = self.center
-        to_forces = torch.stack([torch.cat([(row[1] - with_forces)[None], row[2]]) for row in rows])
-        mean = to_forces @ self.solved  # [B, 1 + q]
+        rows = self.solved.new_empty(
+            count, 1 + m, len(self.solved)
+        )  # of each frame, energy first, against all known forces
+        with_mean = self.solved.new_empty(count)
+        for row, (x, jacobian) in enumerate(zip(points.x, points.jacobian)):
+            energies, rows[row, 0], rows[row, 1:] = self.covariance.of_frame(x, jacobian)
+            rows[row, 0] -= with_forces
+            with_mean[row] = energies.mean()
+        mean = rows @ self.solved
         if not variances:
-            nothing = torch.full_like(mean, math.nan)
-            return mean[:, 0], nothing[:, 0], mean[:, 1:], nothing[:, 1:]
-        energy, forces = own_variances(points, self.settings.kernel, self.orders)
-        energy = energy - 2 * torch.stack([row[0].mean() for row in rows]) + with_itself
-        known = torch.linalg.solve_triangular(self.factor, to_forces.flatten(0, 1).mT, upper=False)
-        left = torch.cat([energy[:, None], forces], 1) - known.square().sum(0).reshape(mean.shape)
-        left = left.clamp(min=0.0)  # rounding, where a frame is known
-        return mean[:, 0], left[:, 0], mean[:, 1:], left[:, 1:]
+            return mean[:, 0], mean.new_full((count,), math.nan), mean[:, 1:], mean.new_full((count, m, m), math.nan)
+        energy, forces = own_covariances(points, self.settings.kernel, self.orders)
+        known = torch.linalg.solve_triangular(self.factor, rows.flatten(0, 1).mT, upper=False).reshape(-1, count, 1 + m)
+        energy = energy - 2 * with_mean + with_itself - known[:, :, 0].square().sum(0)
+        forces = forces - torch.einsum("fbm,fbk->bmk", known[:, :, 1:], known[:, :, 1:])
+        return (
+            mean[:, 0],
+            energy.clamp(min=0.0),
+            mean[:, 1:],
+            forces,
+        )  # rounding may leave less than 0 where a frame is known
 
 
 def search(
