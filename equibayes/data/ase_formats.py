@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import warnings
 from collections.abc import Iterable, Iterator
 from io import StringIO
 from itertools import islice
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from equibayes.data.files import foreign_reader, one_line, read_text, require_file
 from equibayes.data.labels import AseFrame, find_keys, to_structure
 from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
-from equibayes.errors import InputError
+from equibayes.data.structures import ISOLATED_ATOM
+from equibayes.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -147,4 +149,26 @@ def _finish(frames: list[AseFrame], keys: LabelKeys, file: str, what: str, units
     if not frames:
         raise InputError(f"{file}: holds no frames; write or download it again")
     found, hints = find_keys(frames, keys, file)
+    _warn_of_charges(frames, file)
     return Parsed([to_structure(frame, found) for frame in frames], what, found, hints, units)
+
+
+def _warn_of_charges(frames: list[AseFrame], file: str) -> None:
+    """The network sees elements and positions; frames that differ in charge or spin look the same to it.
+
+    Free atoms (config_type=IsolatedAtom) have spins of their own, but a charge would make them ions.
+    """
+    for key in ("charge", "total_charge", "spin", "multiplicity"):
+        first: dict[str, str] = {}  # value: the frame that has it first
+        for frame in frames:
+            free = frame.info.get("config_type") == ISOLATED_ATOM
+            if key not in frame.info or (free and "charge" not in key):
+                continue
+            first.setdefault(one_line(str(frame.info[key]), 20), frame.source.rpartition(", ")[2])
+        if len(first) > 1:
+            told = ", ".join(f"{value} in {where}" for value, where in list(first.items())[:3])
+            warnings.warn(
+                f"{file}: frames differ in '{key}' ({told}); the network cannot tell them apart: keep them in different files",
+                InputWarning,
+                stacklevel=2,
+            )

@@ -48,7 +48,11 @@ class Summary:
         if v["meV_per_atom_above_min"] is not None:
             above = f"up to {v['meV_per_atom_above_min']:.4g} meV/atom above the lowest frame of the same formula"
             result.append(("", above))
-            result.append(("reference", f"{v['reference']} (suggested)"))
+            # what `auto` takes: free atoms are used only where they are asked for
+            if v["reference"] == "isolated":
+                result.append(("reference", "lstsq, or the free atoms below: data.energy_reference=isolated"))
+            else:
+                result.append(("reference", f"{v['reference']} (suggested)"))
         if v["rms_force"] is not None:
             result.append(("RMS force", f"{v['rms_force']:.4g} eV/Å a component"))
         if v["isolated_atoms"]:

@@ -100,3 +100,24 @@ def test_a_cell_denser_than_matter(tmp_path: Path, ethanol: list[Atoms]) -> None
     words = r"a.xyz: the cell of frame 4 holds 9 atoms in 0.512 Å³, denser than any matter; check the cell"
     with pytest.warns(InputWarning, match=words):
         read(tmp_path / "a.xyz")
+
+
+def test_charges_that_differ(tmp_path: Path, ethanol: list[Atoms], recwarn: pytest.WarningsRecorder) -> None:
+    """The same molecule and its cation, and a free ion among the free atoms; all neutral is silent."""
+
+    def labelled(atoms: Atoms, **info: object) -> Atoms:
+        copy = Atoms(atoms.numbers, atoms.positions)
+        copy.info.update(info, REF_energy=-1.0)
+        copy.arrays["REF_forces"] = np.zeros((len(atoms), 3))
+        return copy
+
+    neutral = [labelled(atoms, charge=0, spin=1) for atoms in ethanol[:3]]
+    free = labelled(Atoms("O"), config_type="IsolatedAtom", charge=0, spin=3)
+    write(tmp_path / "a.xyz", [*neutral, free], format="extxyz")
+    read(tmp_path / "a.xyz")
+    assert not recwarn.list
+    ion = labelled(Atoms("O"), config_type="IsolatedAtom", charge=1)
+    for other in (labelled(ethanol[4], charge=1), ion):
+        write(tmp_path / "a.xyz", [*neutral, other], format="extxyz")
+        with pytest.warns(InputWarning, match=r"a.xyz: frames differ in 'charge' \(0 in frame 0, 1 in frame 3\)"):
+            read(tmp_path / "a.xyz")

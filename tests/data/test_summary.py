@@ -44,5 +44,12 @@ def test_words_for_bundled_data() -> None:
         assert part in text
 
 
+def test_free_atoms_are_offered_not_taken() -> None:
+    """`auto` takes lstsq all the same, so the summary must not say otherwise."""
+    frame = Structure(np.array([1, 1]), np.array([[0, 0, 0], [0, 0, 0.7]]), energy=-30.0)
+    text = str(Dataset([frame], "one", isolated_atoms={1: -13.6}).summary())
+    assert "lstsq, or the free atoms below: data.energy_reference=isolated" in text
+
+
 def test_empty_set() -> None:
     assert "frames" in str(Dataset([], "none").summary())
