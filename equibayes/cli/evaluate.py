@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,8 @@ def _check_output(option: str, path: str | None, ending: str) -> None:
         raise InputError(f"--{option} {path}: the name of the file must end in {ending}")
     if not Path(path).resolve().parent.is_dir():
         raise InputError(f"--{option} {path}: there is no such folder; make it first")
+    if not os.access(Path(path).resolve().parent, os.W_OK):
+        raise InputError(f"--{option} {path}: the folder cannot be written to; choose another")
 
 
 def _calibrated(posterior: Posterior) -> bool:

@@ -64,7 +64,9 @@ def read_script(path: str | Path) -> Script:
     path = Path(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as cause:
+    except OSError as cause:
+        raise InputError(f"{path}: cannot be read ({cause.strerror or cause}); name a LAMMPS script") from cause
+    except UnicodeDecodeError as cause:
         raise InputError(f"{path}: cannot be read as a LAMMPS script ({cause})") from cause
     first = next((i for i, text in _statements(lines) if _needs(text)), None)
     if first is None:

@@ -123,7 +123,9 @@ def bad(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
-def test_bad_input(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     none = unlabelled(tmp_path / "none.xyz", ())
     assert "none.xyz: has neither energies nor forces" in bad([str(file), str(none)], capsys)
     salt = tmp_path / "salt.xyz"
@@ -138,6 +140,9 @@ def test_bad_input(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "--threshold -1: must be above 0" in bad([str(file), DATA, "--threshold", "-1"], capsys)
     assert "--threshold nan: must be above 0" in bad([str(file), DATA, "--threshold", "nan"], capsys)
     assert "there is no such folder" in bad([str(file), DATA, "--json", str(tmp_path / "no" / "m.json")], capsys)
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
+    assert "the folder cannot be written to" in bad([str(file), DATA, "--report", str(tmp_path / "r.html")], capsys)
+    monkeypatch.undo()
     assert "must end in .json" in bad([str(file), DATA, "--json", "metrics.txt"], capsys)
     assert "required: DATA" in bad([str(file)], capsys)
 
