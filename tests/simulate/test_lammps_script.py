@@ -72,5 +72,7 @@ def test_scripts_that_cannot_work(text: str, message: str, tmp_path: Path) -> No
 
 
 def test_no_such_script(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"in\.nothing: cannot be read \(No such file or directory\); name a LAMMPS script"):
+    with pytest.raises(
+        InputError, match=r"in\.nothing: cannot be read \(No such file or directory\); name a LAMMPS script"
+    ):
         read_script(tmp_path / "in.nothing")
