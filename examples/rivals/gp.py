@@ -15,7 +15,6 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from equibayes.evaluation.evaluated import Evaluated
 from equibayes.files import make_folder
 from examples.rivals.kernel import Kernel, group_of
 from examples.rivals.process import Process, Settings, search
-from examples.rivals.protocol import Clock, arrays_of, evaluated, frames_of, scale_of, write
+from examples.rivals.protocol import Clock, arrays_of, evaluated, frames_of, held_back_factors, scaled, write
 
 # C C O, two H on the first C, three on the second, one on O.  The methyl group turns; and the mirror image, which has the same
 # distances, swaps the two hydrogens of CH2 and two of CH3.  No other permutation is reached without breaking a bond.
@@ -68,14 +67,6 @@ def asked(process: Process, data: Dataset) -> Evaluated:
     )
 
 
-def scaled(result: Evaluated, forces: float, energy: float) -> Evaluated:
-    """The same with every σ multiplied."""
-    parts = ("sigma", "epistemic", "aleatoric")
-    changed = {f"force_{part}": forces * getattr(result, f"force_{part}") for part in parts}
-    changed |= {f"energy_{part}": energy * getattr(result, f"energy_{part}") for part in parts}
-    return replace(result, **changed)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--frames", type=int, metavar="N", help="frames to learn from (default 970)")
@@ -99,7 +90,7 @@ def main() -> None:
     with clock("predict held-back frames"):
         held = asked(process, frames.held_back)
     print(f"{len(held.structures)} held-back frames in {clock.wall['predict held-back frames']:.0f} s", flush=True)
-    factors = scale_of(held.force_error, held.force_sigma), scale_of(held.energy_error, held.energy_sigma)
+    factors = held_back_factors(held)
     with clock("predict with variances"):
         result = asked(process, frames.test)
     with clock("predict means alone of 100 frames"):

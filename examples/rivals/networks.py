@@ -2,10 +2,12 @@
 
     python examples/rivals/networks.py --frames 50 --folder work -o results/comparison
 
-Preset `quick`; writes networks-N.json.  FOLDER keeps what was trained, which a second call uses again.
+Preset `quick`; writes networks-N.json with every METHOD and `METHOD, scaled`, whose σ of forces and of energies are multiplied by one
+factor each, of largest likelihood on the held-back frames.  FOLDER keeps what was trained, which a second call uses again.
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from equibayes.baselines.contestants import METHODS, obtain
 from equibayes.evaluation.evaluated import Evaluated, evaluate
 from equibayes.files import make_folder
 from equibayes.sampling.progress import PlainDisplay
-from examples.rivals.protocol import Clock, frames_of, write
+from examples.rivals.protocol import Clock, frames_of, held_back_factors, scaled, write
 
 
 def main() -> None:
@@ -29,16 +31,24 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     frames, clock = frames_of(options.frames, seed=options.seed), Clock()
-    folder, methods, costs = make_folder(options.folder / str(options.frames)), options.methods.split(","), {}
+    folder, path = make_folder(options.folder / str(options.frames)), options.output / f"networks-{options.frames}.json"
+    if path.exists():  # what training took is known from then
+        before = json.loads(path.read_text(encoding="utf-8"))["seconds"]
+        clock = Clock(before["wall"], before["cpu"])
+    make_folder(options.output)
+    costs, factors = {}, {}
     results: dict[str, Evaluated] = {}
-    for method in methods:
-        with clock(f"{method}: train, or load"):
+    for method in options.methods.split(","):
+        there = (folder / f"{method}.posterior").exists()
+        with clock(f"{method}: {'load' if there else 'train'}"):
             found = obtain(method, frames.together, frames.config, folder, device="cpu", display=PlainDisplay())
         costs[method] = {"networks": found.networks, "steps": found.steps, "seconds": found.seconds}
+        factors[method] = held_back_factors(evaluate(found.posterior, frames.held_back))
         with clock(f"{method}: predict"):
             results[method] = evaluate(found.posterior, frames.test)
-        path = make_folder(options.output) / f"networks-{options.frames}.json"
-        write(path, frames, results, clock, settings=frames.config.to_dict(), costs=costs)
+        results[f"{method}, scaled"] = scaled(results[method], *factors[method])
+        about = {"settings": frames.config.to_dict(), "costs": costs, "held_back_factors": factors}
+        write(path, frames, results, clock, **about)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,19 @@ def evaluated(
 def scale_of(error: np.ndarray, sigma: np.ndarray) -> float:
     """The factor on σ of largest Gaussian likelihood: √ of the mean of (error/σ)²."""
     return float(np.sqrt(np.mean(np.square(error / sigma))))
+
+
+def held_back_factors(held: Evaluated) -> tuple[float, float]:
+    """The factors on σ of forces and of energies that held-back frames ask for."""
+    return scale_of(held.force_error, held.force_sigma), scale_of(held.energy_error, held.energy_sigma)
+
+
+def scaled(result: Evaluated, forces: float, energy: float) -> Evaluated:
+    """The same with every σ multiplied."""
+    parts = ("sigma", "epistemic", "aleatoric")
+    changed = {f"force_{part}": forces * getattr(result, f"force_{part}") for part in parts}
+    changed |= {f"energy_{part}": energy * getattr(result, f"energy_{part}") for part in parts}
+    return replace(result, **changed)
 
 
 def write(path: Path, frames: Frames, methods: dict[str, Evaluated], clock: Clock, **about: Any) -> None:
