@@ -76,6 +76,9 @@ def versions(order: Order) -> dict[str, str]:
 def _tblite(order: Order) -> BaseCalculator:
     from tblite.ase import TBLite
 
+    for name in order.settings:  # tblite itself says nothing, and a charge with a typing error would not be one
+        if name not in TBLite.default_parameters:
+            raise InputError(f"no setting '{name}'; there are {', '.join(TBLite.default_parameters)}")
     return TBLite(**{"verbosity": 0, **order.settings})
 
 

@@ -105,6 +105,7 @@ def test_settings_reach_the_engine_and_its_provenance() -> None:
         ("no_such_package:Engine", {}, r"not installed .*pip install equibayes\[label\]"),
         ("tests.learning.moody:Cheerful", {}, "cannot be set up: AttributeError"),
         ("pbe/def2-svp", {"bases": "sto-3g"}, "no setting 'bases'"),
+        ("gfn2-xtb", {"chrage": 1}, "no setting 'chrage'; there are method, charge"),
     ],
 )
 def test_mistakes_are_told_at_once(engine: str, settings: dict[str, object], message: str) -> None:
