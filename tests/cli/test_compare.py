@@ -72,6 +72,21 @@ def test_unknown_method(tmp_path: Path) -> None:
     assert "choose from bayes, ensemble, dropout, point" in err
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1\n\nO 0 0 0\n", "t.xyz: has neither energies nor forces to compare with"),
+        ("1\nREF_energy=-1\nN 0 0 0\n", "t.xyz, frame 0: species N unknown to this model, which knows H, C, O"),
+    ],
+)
+def test_a_test_set_of_no_use_is_refused_before_the_training(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "t.xyz").write_text(text)
+    status, _, err = run(["compare", "bundled:ethanol@0:60", "--test", "t.xyz", "-o", "c"], tmp_path)
+    assert status == 2
+    assert message in err
+    assert not (tmp_path / "c").exists()
+
+
 def test_winners() -> None:
     """Low errors, high likelihood and AUC, coverage near its nominal value; equals share, and nothing wins against nobody."""
 
