@@ -156,19 +156,22 @@ def _finish(frames: list[AseFrame], keys: LabelKeys, file: str, what: str, units
 def _warn_of_charges(frames: list[AseFrame], file: str) -> None:
     """The network sees elements and positions; frames that differ in charge or spin look the same to it.
 
-    Free atoms (config_type=IsolatedAtom) have spins of their own, but a charge would make them ions.
+    Free atoms (config_type=IsolatedAtom) have spins of their own and are neutral; a charge would make them ions.
     """
     for key in ("charge", "total_charge", "spin", "multiplicity"):
+        is_charge = "charge" in key
         first: dict[str, str] = {}  # value: the frame that has it first
         for frame in frames:
             free = frame.info.get("config_type") == ISOLATED_ATOM
-            if key not in frame.info or (free and "charge" not in key):
+            value = frame.info.get(key, 0 if is_charge else None)  # who says nothing of a charge means none
+            if value is None or (free and (value == 0 or not is_charge)):
                 continue
-            first.setdefault(one_line(str(frame.info[key]), 20), frame.source.rpartition(", ")[2])
+            told = f"{float(value):g}" if isinstance(value, (int, float)) else one_line(str(value), 20)
+            first.setdefault(told, frame.source.rpartition(", ")[2])
         if len(first) > 1:
-            told = ", ".join(f"{value} in {where}" for value, where in list(first.items())[:3])
+            values = ", ".join(f"{value} in {where}" for value, where in list(first.items())[:3])
             warnings.warn(
-                f"{file}: frames differ in '{key}' ({told}); the network cannot tell them apart: keep them in different files",
+                f"{file}: frames differ in '{key}' ({values}); the network cannot tell them apart: keep them in different files",
                 InputWarning,
                 stacklevel=2,
             )

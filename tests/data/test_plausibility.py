@@ -117,7 +117,8 @@ def test_charges_that_differ(tmp_path: Path, ethanol: list[Atoms], recwarn: pyte
     read(tmp_path / "a.xyz")
     assert not recwarn.list
     ion = labelled(Atoms("O"), config_type="IsolatedAtom", charge=1)
-    for other in (labelled(ethanol[4], charge=1), ion):
-        write(tmp_path / "a.xyz", [*neutral, other], format="extxyz")
+    silent = [labelled(atoms) for atoms in ethanol[:3]]
+    for frames in ([*neutral, labelled(ethanol[4], charge=1)], [*neutral, ion], [*silent, ion]):
+        write(tmp_path / "a.xyz", frames, format="extxyz")
         with pytest.warns(InputWarning, match=r"a.xyz: frames differ in 'charge' \(0 in frame 0, 1 in frame 3\)"):
             read(tmp_path / "a.xyz")
