@@ -1,6 +1,6 @@
 """An exact Gaussian process on the forces of ethanol, on the frames that `equibayes compare` uses.
 
-    python examples/rivals/gp.py -o results/comparison                 970 frames; 7 GB of memory, a quarter of an hour of one core
+    python examples/rivals/gp.py -o results/comparison                 970 frames; 7 GB of memory, about ten minutes of one core
     python examples/rivals/gp.py -o results/comparison --frames 50     seconds
 
 Inverse distances, a Gaussian or Matérn 5/2 kernel summed over the six permutations of equivalent hydrogens (`kernel.py`), conditioned

@@ -72,9 +72,8 @@ class Process:
     def center(self) -> tuple[Tensor, Tensor]:
         """Covariances of the mean energy of the training frames: with forces [n·m], and with itself."""
         with_forces, with_itself = torch.zeros_like(self.solved), self.solved.new_zeros(())
-        for x, jacobian in zip(
-            self.known.x, self.known.jacobian
-        ):  # a running sum: thousands of kept rows would scatter the memory
+        # a running sum: rows that are kept between others that are not would scatter the memory
+        for x, jacobian in zip(self.known.x, self.known.jacobian):
             energies, forces, _ = self.covariance.of_frame(x, jacobian[:, :0])
             with_forces += forces / len(self.known)
             with_itself += energies.mean() / len(self.known)
@@ -104,9 +103,8 @@ class Process:
         """Of B frames, in units of the signal: energies [B] less the mean, their variances, forces [B, m], covariances [B, m, m]."""
         count, m = len(points), points.jacobian.shape[2]
         with_forces, with_itself = self.center
-        rows = self.solved.new_empty(
-            count, 1 + m, len(self.solved)
-        )  # of each frame, energy first, against all known forces
+        # of each frame, energy first, against all known forces
+        rows = self.solved.new_empty(count, 1 + m, len(self.solved))
         with_mean = self.solved.new_empty(count)
         for row, (x, jacobian) in enumerate(zip(points.x, points.jacobian)):
             energies, rows[row, 0], rows[row, 1:] = self.covariance.of_frame(x, jacobian)
@@ -119,12 +117,8 @@ class Process:
         known = torch.linalg.solve_triangular(self.factor, rows.flatten(0, 1).mT, upper=False).reshape(-1, count, 1 + m)
         energy = energy - 2 * with_mean + with_itself - known[:, :, 0].square().sum(0)
         forces = forces - torch.einsum("fbm,fbk->bmk", known[:, :, 1:], known[:, :, 1:])
-        return (
-            mean[:, 0],
-            energy.clamp(min=0.0),
-            mean[:, 1:],
-            forces,
-        )  # rounding may leave less than 0 where a frame is known
+        energy = energy.clamp(min=0.0)  # rounding may leave less where a frame is known
+        return mean[:, 0], energy, mean[:, 1:], forces
 
 
 def search(
