@@ -1,6 +1,7 @@
 """The program `equibayes VERB …`: find the verb, run it, turn mistakes into one line and an exit status.
 
-Exit status: 0 success, 2 bad input (one line on stderr), 130 interrupted, 141 when the reader of a pipe went away.
+Exit status: 0 success, 1 a simulation that exploded, 2 bad input (one line on stderr), 130 interrupted, 141 when the reader of a pipe
+went away.
 """
 
 import argparse

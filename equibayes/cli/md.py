@@ -194,7 +194,7 @@ def run(arguments: argparse.Namespace) -> int:
             teacher.labeller.close()
     write_summary(arguments.output, summary)
     print("\n".join(summary_lines(result, watch, arguments, summary)))
-    return 0
+    return 1 if result.exploded else 0
 
 
 def _calculator(

@@ -81,6 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"note: energies of {seen.adrift} frames hold only up to a constant, first: {seen.first_adrift}; the training data had no "
             "such composition (docs: your own data)"
         )
+    if count < frames.total:
+        print(f"note: left out {frames.total - count} of {frames.total} frames: free atoms (config_type=IsolatedAtom)")
     print(f"{count} frames written to {target}\n{seen}")
     return 0
 

@@ -97,6 +97,11 @@ class MdResult:
     seconds: float
     asked: int = 0
 
+    @property
+    def exploded(self) -> bool:
+        """Ended by impossible forces or motion, and not because it was told to stop."""
+        return (self.ended or "").startswith("exploded")
+
 
 def folder_of(output: str | Path) -> Path:
     """Where everything but the trajectory goes: traj.xyz has traj-md, and hot.300K.xyz has hot.300K-md."""

@@ -109,3 +109,19 @@ def test_as_a_module() -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr == "equibayes: error: nowhere.xyz: no such file; check the path\n"
+
+
+def test_interrupted_while_it_is_still_importing() -> None:
+    """No traceback: seconds pass before the program can catch anything by itself."""
+    code = (
+        "import sys, builtins\n"
+        "before = builtins.__import__\n"
+        "def interrupted(name, *rest):\n"
+        "    if name == 'torch': raise KeyboardInterrupt\n"
+        "    return before(name, *rest)\n"
+        "builtins.__import__ = interrupted\n"
+        "from equibayes.__main__ import main\n"
+        "sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")

@@ -166,3 +166,23 @@ def test_units_are_those_of_the_start(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_help_shows_a_command_that_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["md", "--help"]) == 0
     assert "--on-uncertain learn \\\n      --labeller gfn2-xtb" in capsys.readouterr().out
+
+
+def test_an_explosion_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A script that goes on with the trajectory should not go on with this one."""
+    words = [
+        "md",
+        str(ETHANOL),
+        START,
+        "-o",
+        str(tmp_path / "t.xyz"),
+        "--steps",
+        "50",
+        "--temperature",
+        "3000",
+        "--k",
+        "1",
+    ]
+    assert main([*words, "--timestep", "50", "--device", "cpu"]) == 1
+    assert "ended early  exploded at step" in capsys.readouterr().out
+    assert main([*words, "--timestep", "0.1", "--overwrite", "--device", "cpu"]) == 0

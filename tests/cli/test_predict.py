@@ -160,6 +160,13 @@ def test_bad_input(file: Path, bare: Path, tmp_path: Path, capsys: pytest.Captur
     assert list(tmp_path.iterdir()) == [tmp_path / "in"]
 
 
+def test_free_atoms_are_left_out(file: Path, bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mixed = tmp_path / "mixed.xyz"
+    mixed.write_text("1\nconfig_type=IsolatedAtom energy=-1\nH 0 0 0\n" + bare.read_text())
+    assert main(["predict", str(file), str(mixed), "-o", str(tmp_path / "p.xyz")]) == 0
+    assert "note: left out 1 of" in capsys.readouterr().out
+
+
 def test_on_a_terminal(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
