@@ -32,11 +32,15 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Job:
-    """A study that may be stopped by SIGTERM and goes on with the same command; after: the job that has to be finished first."""
+    """A study that may be stopped by SIGTERM and goes on with the same command.
+
+    after: the job that has to be finished first;  urgent: it is the longest, the others wait for it where MPS rules the GPU.
+    """
 
     name: str
     command: tuple[str, ...]
     after: str | None = None
+    urgent: bool = False
 
 
 def all_jobs(given: argparse.Namespace) -> list[Job]:
@@ -81,7 +85,7 @@ def all_jobs(given: argparse.Namespace) -> list[Job]:
     sample = ["-m", "equibayes", "sample", "bundled:ethanol@train", "-o", str(chain), "--preset", "paper-rmd17"]
     resume = ["--resume"] if chain.with_suffix(".run").exists() else []
     if not chain.exists():
-        jobs.append(Job("chain", (sys.executable, *sample, *resume, "--device", given.device)))
+        jobs.append(Job("chain", (sys.executable, *sample, *resume, "--device", given.device), urgent=True))
     jobs += [
         rmd17("chain-test", "ethanol", "--paper-chain", chain, after="chain"),
         Job(
@@ -147,7 +151,8 @@ class Lanes:
         began = time.monotonic()
         print(f"{job.name}: begins", flush=True)
         with (self.logs / f"{job.name}.log").open("a") as log:
-            process = subprocess.Popen(job.command, stdout=log, stderr=subprocess.STDOUT)
+            environment = os.environ | {"CUDA_MPS_CLIENT_PRIORITY": "0" if job.urgent else "1"}
+            process = subprocess.Popen(job.command, stdout=log, stderr=subprocess.STDOUT, env=environment)
             try:
                 code = process.wait(max(0.0, self.deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
