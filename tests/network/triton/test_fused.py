@@ -197,7 +197,7 @@ BASELINES = {
 def test_baselines_are_those_of_the_reference(kind, monkeypatch):
     options = {"make": BASELINES[kind], "average": kind == "point", "cold": 0.0}
     expected, found = (run(None, fused, 3, monkeypatch, **options) for fused in (False, True))
-    other = run(None, True, 3, monkeypatch, average=kind == "point", cold=0.0)
+    other = run(None, False, 3, monkeypatch, average=kind == "point", cold=0.0)
     for ours, theirs, posteriors in zip(found.samples, expected.samples, other.samples):
         assert selftest.relative(ours, theirs) < 1e-4
         assert selftest.relative(posteriors, theirs) > 1e-3
