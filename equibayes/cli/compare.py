@@ -17,7 +17,7 @@ from equibayes.data.elements import atomic_number
 from equibayes.data.graph import check_species
 from equibayes.errors import InputError
 from equibayes.evaluation.comparison import LEGEND, Row, comparison_table
-from equibayes.evaluation.evaluated import evaluate_each
+from equibayes.evaluation.evaluated import check_labelled, evaluate_each
 from equibayes.evaluation.print_tables import print_table
 from equibayes.evaluation.tables import measure
 from equibayes.files import make_folder, write_text
@@ -68,9 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
     config, device, options = effective_config(arguments), chosen_device(arguments), reading_options(arguments)
     train = read(arguments.data, **options)
     tests = [read(name, require_labels=False, **options) for name in arguments.test]
-    known = {*train.species, *map(atomic_number, config.network.type_names)}
-    for test in tests:
-        _check_test(test, known)
+    known = dict.fromkeys((*train.species, *map(atomic_number, config.network.type_names)), 0)
+    for test in tests:  # before the training, not after it
+        check_labelled(test)
+        for structure in test:
+            check_species(structure, known)
     announce(train, config)
     folder = make_folder(arguments.output)
     contestants = []
@@ -101,16 +103,6 @@ def run(arguments: argparse.Namespace) -> int:
         write_text(Path(arguments.json), json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         print(f"every metric written to {arguments.json}")
     return 0
-
-
-def _check_test(test: Dataset, known: set[int]) -> None:
-    """Before the training, not after it."""
-    if all(s.energy is None and s.forces is None for s in test):
-        raise InputError(
-            f"{test.name}: has neither energies nor forces to compare with; name their keys (--energy-key)"
-        )
-    for structure in test:
-        check_species(structure, {z: index for index, z in enumerate(sorted(known))})
 
 
 def evaluated(contestant: Contestant, test: Dataset, device: str) -> Row:

@@ -70,16 +70,21 @@ def evaluate_each(
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> list[Evaluated]:
     """The same for the first k samples, for each k of `ks`, in one pass; `progress` may watch the frames go by."""
+    check_labelled(data)
+    predictions = list(predict_each(posterior, progress(data.structures), ks, device=device))
+    return [
+        collect(data.name, k, data.structures, [each[number] for each in predictions]) for number, k in enumerate(ks)
+    ]
+
+
+def check_labelled(data: Dataset) -> None:
+    """There is something to compare predictions with."""
     if not len(data):
         raise InputError(f"{data.name}: holds no frames to evaluate; name others")
     if all(s.energy is None and s.forces is None for s in data):
         raise InputError(
             f"{data.name}: has neither energies nor forces to compare with; name their keys (--energy-key, --forces-key)"
         )
-    predictions = list(predict_each(posterior, progress(data.structures), ks, device=device))
-    return [
-        collect(data.name, k, data.structures, [each[number] for each in predictions]) for number, k in enumerate(ks)
-    ]
 
 
 def collect(name: str, k: int, structures: Sequence[Structure], predictions: Sequence[Prediction]) -> Evaluated:

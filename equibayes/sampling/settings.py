@@ -136,7 +136,7 @@ class SampleConfig:
     seed: int = setting(0, "everything random follows from it")
     precision: str = setting(
         "tf32x3",
-        "matrix products on a GPU: float32, tf32x3 (as good, faster), bf16x3 (a hundred times better than tf32), tf32 (fastest)",
+        "matrix products on a GPU: float32, tf32x3 (as good, faster), bf16x3 (between them), tf32 (fastest)",
         ("float32", "tf32x3", "bf16x3", "tf32"),
     )
     data: DataSettings = section(DataSettings, "labels and energies")
