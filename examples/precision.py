@@ -1,6 +1,6 @@
 """Does the arithmetic of a GPU's matrix units change the posterior?  The same run in each of them.
 
-    python examples/precision.py                        results/precision/report.json; about five minutes on one H200
+    python examples/precision.py                        results/precision/report.json; about two minutes on one H200
 
 For each precision: sample ethanol (preset `standard` with a shorter burn-in), then force error, likelihood and outlier detection on
 frames never seen, of all samples and of each chain alone, whose scatter says what a difference means; and, with the posterior of
@@ -105,7 +105,7 @@ def differences(runs: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--burn-in", type=int, default=12_000, help="steps of the burn-in")
+    parser.add_argument("--burn-in", type=int, default=8_000, help="steps of the burn-in")
     parser.add_argument("--output", type=Path, default=Path("results/precision"))
     parser.add_argument("--commit", default="unknown", help="of the code, where there is no git")
     given = parser.parse_args()
