@@ -77,7 +77,7 @@ def test_search_for_the_best_cut(monkeypatch):
             saved = 0.1 * (cut.radial_block == 32) + 0.2 * (cut.rows == 64) - 0.3 * (cut.radial_warps == 4)
             return "too many registers" if cut.stages == 4 else 1.0 - saved
 
-    found = tuning.improve(Fake("ethanol K=8", None, 8, 2304, True, None), "bf16x3", base)
+    found = tuning.improve(Fake("ethanol K=8", None, 8, 2304, True, None), "bf16x3", base, around)
     assert found["together"]["change"] == {"rows": 64, "radial_block": 32}
     assert found["together"]["ms"] == pytest.approx(0.7)
     assert {"change": {"stages": 4}, "ms": "too many registers"} in found["changes"]
