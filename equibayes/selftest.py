@@ -40,7 +40,13 @@ LIMITS = {"float32": 1e-5, "tf32x3": 3e-5, "bf16x3": 5e-4, "tf32": 3e-2}
 NETWORKS = {
     "paper": NetworkConfig(**SCALES),
     "l=1, 32 features": NetworkConfig(
-        l_max=1, parity=False, num_features=32, num_layers=3, radial_mlp_width=32, **SCALES
+        l_max=1,
+        parity=False,
+        num_features=32,
+        num_layers=3,
+        radial_mlp_width=32,
+        per_type_energy_shifts_trainable=True,
+        **SCALES,
     ),
     "l=3, mixed features": NetworkConfig(l_max=3, num_features=[48, 32, 16, 16], num_layers=2, **SCALES),
     "l=0": NetworkConfig(l_max=0, num_features=16, num_layers=2, num_bessels=5, radial_mlp_depth=1, **SCALES),
@@ -57,6 +63,7 @@ SMALL_NETWORKS = {
         num_layers=2,
         radial_mlp_width=16,
         radial_mlp_depth=1,
+        per_type_energy_shifts_trainable=True,
         **SCALES,
     ),
 }

@@ -32,6 +32,9 @@ class NetworkConfig:
     per_type_energy_shifts: dict[str, float] | None = setting(
         None, "eV; energy of each species at rest; none: by the energy reference of the data"
     )
+    per_type_energy_shifts_trainable: bool | None = setting(
+        None, "sample an energy of each species too; none: where structures have many atoms"
+    )
     model_dtype: str = setting("float32", "float32 or float64")
 
     def __post_init__(self) -> None:

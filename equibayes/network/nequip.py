@@ -58,6 +58,8 @@ class NequIP:
         for number, layer in enumerate(self.layers):
             yield from block_parameters(config, layer, f"layer{number}")
         yield Parameter("readout", (config.channels[0], 1), 1 / sqrt(config.channels[0]))
+        if config.per_type_energy_shifts_trainable:
+            yield Parameter("shift", (len(config.type_names), 1), start=0.0)
 
     def atomic_energies(
         self,
@@ -91,6 +93,8 @@ class NequIP:
             scalars = scalars * feature_mask
         # a sum over channels that nothing follows: where lengths are in float64 it adds no rounding of its own to the energy
         energy = (scalars.to(length) @ weights["readout"].to(length))[:, :, 0]
+        if config.per_type_energy_shifts_trainable:
+            energy = energy + (species_mask.expand(chains, -1, -1).to(length) @ weights["shift"].to(length))[:, :, 0]
         return energy * self.energy_scale.like(energy)[graph.species], scalars
 
     def __call__(

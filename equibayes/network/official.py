@@ -160,6 +160,7 @@ def _config(settings: Mapping[str, Any], state: dict[str, torch.Tensor]) -> Netw
         tensor = state.get(theirs, torch.zeros(0)).reshape(-1)
         numbers = tensor.tolist() if tensor.numel() else [default]
         values[ours] = dict(zip(types, numbers * len(types) if len(numbers) == 1 else numbers))
+    values["per_type_energy_shifts_trainable"] = False  # theirs are constants here, whether they were trained or not
     return NetworkConfig(**values)
 
 

@@ -13,10 +13,13 @@ from equibayes.network.config import NetworkConfig
 
 # Neighbours are counted on at most this many frames, spread over the set: the mean does not need more.
 COUNTED_FRAMES = 100
+# The sum of this many atomic energies runs away from the labels while forces are learned, and the weights alone hardly bring it back.
+MANY_ATOMS = 32
 
 
 def fit_scales(config: NetworkConfig, structures: Sequence[Structure]) -> NetworkConfig:
-    """Fill in what the user left open: type_names, avg_num_neighbors, per_type_energy_scales (the RMS force component)."""
+    """Fill in what the user left open: type_names, avg_num_neighbors, per_type_energy_scales (the RMS force component), and whether
+    an energy of each species is sampled too."""
     changes: dict[str, object] = {}
     if not config.type_names:
         numbers = sorted({int(z) for structure in structures for z in structure.numbers})
@@ -25,6 +28,8 @@ def fit_scales(config: NetworkConfig, structures: Sequence[Structure]) -> Networ
         changes["avg_num_neighbors"] = mean_neighbors(structures, config.r_max)
     if config.per_type_energy_scales is None:
         changes["per_type_energy_scales"] = rms_force(structures)
+    if config.per_type_energy_shifts_trainable is None:
+        changes["per_type_energy_shifts_trainable"] = float(np.mean([len(s) for s in structures])) > MANY_ATOMS
     return replace(config, **changes)  # type: ignore[arg-type]
 
 

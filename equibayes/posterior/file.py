@@ -119,7 +119,8 @@ def load(path: str | Path) -> Posterior:
             samples=tensors["samples"],
             chain=tensors["chain"],
             step=tensors["step"],
-            network=NetworkConfig(**header["network"]),
+            # files of version 0.1.0 and before do not say so, and have none
+            network=NetworkConfig(**{"per_type_energy_shifts_trainable": False} | header["network"]),
             reference=EnergyReference.from_dict(header["energy_reference"]),
             **{
                 name: header[name]

@@ -20,7 +20,7 @@ from equibayes.posterior.file import load
 from equibayes.sampling.settings import SampleConfig
 
 # what `fit_scales` fills in
-TAKEN_FROM_DATA = ("type_names", "avg_num_neighbors", "per_type_energy_scales")
+TAKEN_FROM_DATA = ("type_names", "avg_num_neighbors", "per_type_energy_scales", "per_type_energy_shifts_trainable")
 
 
 @dataclass(frozen=True)

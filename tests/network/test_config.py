@@ -4,11 +4,16 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+import torch
+from ase.build import bulk
 
+from equibayes.bayes.model import StochasticModel
+from equibayes.data.graph import graph_of
 from equibayes.errors import InputError
 from equibayes.network.config import PRESETS, NetworkConfig, preset
 from equibayes.network.scales import fit_scales, mean_neighbors, rms_force
-from tests.samples import ethanol, salt, water
+from tests.models import random_weights
+from tests.samples import ethanol, rattled, salt, water
 
 
 def labelled(structure, seed):
@@ -74,7 +79,13 @@ def test_scales_from_data():
 
 
 def test_given_scales_stay():
-    given = preset("tiny", type_names=["O", "H"], avg_num_neighbors=3.0, per_type_energy_scales={"O": 1.0, "H": 2.0})
+    given = preset(
+        "tiny",
+        type_names=["O", "H"],
+        avg_num_neighbors=3.0,
+        per_type_energy_scales={"O": 1.0, "H": 2.0},
+        per_type_energy_shifts_trainable=True,
+    )
     assert fit_scales(given, [labelled(water(), 0)]) == given
 
 
@@ -92,3 +103,24 @@ def test_no_forces():
         rms_force([water()])
     with pytest.raises(InputError, match="all forces in the training data are 0"):
         rms_force([replace(water(), forces=np.zeros((3, 3)))])
+
+
+def test_energies_of_species_are_sampled_where_structures_are_large():
+    """They move energies and nothing else, each atom's by its own number; small molecules do without, unless somebody wants them."""
+    small, large = labelled(ethanol(), 0), labelled(rattled(bulk("Si", cubic=True) * (3, 2, 1), 0.1, 0), 1)
+    assert fit_scales(preset("tiny"), [small]).per_type_energy_shifts_trainable is False
+    assert fit_scales(preset("tiny"), [large]).per_type_energy_shifts_trainable is True
+    unwanted = preset("tiny", per_type_energy_shifts_trainable=False)
+    assert fit_scales(unwanted, [large]).per_type_energy_shifts_trainable is False
+    config = fit_scales(preset("tiny", per_type_energy_shifts_trainable=True), [small])
+    model = StochasticModel(config)
+    graph = graph_of(small, r_max=config.r_max, species_of={1: 0, 6: 1, 8: 2})
+    flat = random_weights(model, chains=1)
+    weights = model.layout.views(flat)
+    before = model(flat, graph)
+    weights["shift"] += torch.tensor([[1.0], [2.0], [4.0]])
+    after = model(flat, graph)
+    moved = config.per_type_energy_scales * (6 * 1.0 + 2 * 2.0 + 1 * 4.0)
+    assert float(after.energy - before.energy) == pytest.approx(moved)
+    assert torch.equal(after.forces, before.forces)
+    assert torch.equal(after.log_sigma_energy, before.log_sigma_energy)

@@ -236,6 +236,22 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def rewrite(file: Path, change: Callable[[Any, Any], object]) -> None:
+    """The same file with another header or other tensors, and a right checksum."""
+    from equibayes import tensor_file
+
+    header, tensors = tensor_file.read(file, format="equibayes-posterior", version=1, what="posterior file")
+    header.pop("format")
+    header.pop("format_version")
+    change(header, tensors)
+    tensor_file.write(file, tensors, header, format="equibayes-posterior", version=1)
+
+
+def test_files_from_before_energies_of_species_were_sampled(posterior: Posterior, file: Path) -> None:
+    rewrite(file, lambda header, tensors: header["network"].pop("per_type_energy_shifts_trainable"))
+    assert load(file).network == posterior.network
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -254,13 +270,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 )
 def test_whole_but_senseless(file: Path, change: Callable[[Any, Any], object], words: str) -> None:
     """A file with a right checksum whose content cannot be, as a program with a bug might write."""
-    from equibayes import tensor_file
-
-    header, tensors = tensor_file.read(file, format="equibayes-posterior", version=1, what="posterior file")
-    header.pop("format")
-    header.pop("format_version")
-    change(header, tensors)
-    tensor_file.write(file, tensors, header, format="equibayes-posterior", version=1)
+    rewrite(file, change)
     with pytest.raises(InputError, match=f"{file}: .*{words}.*; sample again"):
         load(file)
 

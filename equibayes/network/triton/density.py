@@ -33,10 +33,10 @@ def _load_head(weights, places, head, WIDTH: tl.constexpr, WIDE: tl.constexpr, H
 @triton.jit(do_not_specialize=["nodes", "start", "chains", "graph_nodes"])
 def readout(
     arena, weights, places, species, energy_scale, feature_mask, energies, deviations, nodes, start, version, readout_place,
-    chain_arena, chain_weights, graph_nodes, unit, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr,
-    H2: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
+    shift_place, chain_arena, chain_weights, graph_nodes, unit, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr,
+    H1: tl.constexpr, H2: tl.constexpr, MASKED: tl.constexpr, SHIFTED: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """E_i = scale · x·w and ln σ of every atom, and where the adjoint pass begins: x̄ = scale · w.
+    """E_i = scale · (x·w + b) and ln σ of every atom, and where the adjoint pass begins: x̄ = scale · w.  b: of the species, if SHIFTED.
 
     deviations [2, chains, nodes]: ln σ_F and the energy head of each atom.
     """
@@ -49,12 +49,16 @@ def readout(
     mask = valid[:, None] & (c < WIDTH)[None, :]
     x = tl.load(here, mask=mask, other=0.0)
     w = tl.load(weights + readout_place + c, mask=c < WIDTH, other=0.0)
-    scale = tl.load(energy_scale + tl.load(species + chain * graph_nodes + n, mask=valid, other=0))
+    kind = tl.load(species + chain * graph_nodes + n, mask=valid, other=0)
+    scale = tl.load(energy_scale + kind)
     adjoint = scale[:, None] * w[None, :]
     if MASKED:
         kept = tl.load(feature_mask + (chain * nodes + n[:, None]) * WIDTH + c[None, :], mask=mask, other=0.0)
         x, adjoint = x * kept, adjoint * kept
-    tl.store(energies + chain * nodes + n, scale * tl.sum(x * w[None, :], 1), mask=valid)
+    energy = tl.sum(x * w[None, :], 1)
+    if SHIFTED:
+        energy += tl.load(weights + shift_place + kind, mask=valid, other=0.0)
+    tl.store(energies + chain * nodes + n, scale * energy, mask=valid)
     tl.store(here + version, adjoint, mask=mask)
     for head in tl.static_range(2):
         w0, b0, w1, b1, w2, b2 = _load_head(weights, places, head, WIDTH, WIDE, H1, H2)
@@ -167,20 +171,24 @@ def readout_tilde(
     tl.store(here + 3 * version, total, mask=mask)
 
 
-@triton.jit(do_not_specialize=["nodes", "start", "turns", "chains", "graph_nodes"])
+@triton.jit(do_not_specialize=["nodes", "start", "turns", "chains", "graph_nodes", "num_types"])
 def readout_gradient(
     arena, weights, places, species, energy_scale, feature_mask, deviation_tilde, energy_bar, out, nodes, start, version,
-    readout_place, turns, chain_arena, chain_weights, chain_out, part_out, graph_nodes, chains, WIDTH: tl.constexpr,
-    WIDE: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, MASKED: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
+    readout_place, shift_place, num_types, turns, chain_arena, chain_weights, chain_out, part_out, graph_nodes, chains,
+    WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, MASKED: tl.constexpr, SHIFTED: tl.constexpr,
+    TYPES: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of one head (by the chain rule) and, with the first, of the readout: w̃ = Σ scale (ẋ + ∂L/∂E x)."""
+    """The gradients of one head (by the chain rule) and, with the first, of the readout: w̃ = Σ scale (ẋ + ∂L/∂E x), b̃ = Σ scale ∂L/∂E.
+
+    TYPES: a power of two, not below the number of species.
+    """
     part = tl.program_id(0)
     chain = tl.program_id(1).to(tl.int64)
     head = tl.program_id(2)
     weights += chain * chain_weights
     out += chain * chain_out + part.to(tl.int64) * part_out
     c, i, j = tl.arange(0, WIDE), tl.arange(0, H1), tl.arange(0, H2)
-    w_tilde = tl.zeros([WIDE], tl.float32)
+    w_tilde, b_tilde, types = tl.zeros([WIDE], tl.float32), tl.zeros([TYPES], tl.float32), tl.arange(0, TYPES)
     w0, b0, w1, b1, w2, b2 = _load_head(weights, places, head, WIDTH, WIDE, H1, H2)
     t0, t1 = tl.zeros([WIDE, H1], tl.float32), tl.zeros([H1], tl.float32)
     t2, t3 = tl.zeros([H1, H2], tl.float32), tl.zeros([H2], tl.float32)
@@ -195,13 +203,15 @@ def readout_gradient(
             kept = tl.load(feature_mask + (chain * nodes + n[:, None]) * WIDTH + c[None, :], mask=mask, other=0.0)
             x = x * kept
         if head == 0:
-            scale = tl.load(energy_scale + tl.load(species + chain * graph_nodes + n, mask=valid, other=0))
-            scale = tl.where(valid, scale, 0.0)
+            kind = tl.load(species + chain * graph_nodes + n, mask=valid, other=0)
+            scale = tl.where(valid, tl.load(energy_scale + kind), 0.0)
             e = tl.load(energy_bar + chain * nodes + n, mask=valid, other=0.0) * scale
             tangent = tl.load(here + 2 * version, mask=mask, other=0.0)
             if MASKED:
                 tangent = tangent * kept
             w_tilde += tl.sum(scale[:, None] * tangent + e[:, None] * x, 0)
+            if SHIFTED:
+                b_tilde += tl.sum(tl.where(kind[:, None] == types[None, :], e[:, None], 0.0), 0)
         s = tl.load(deviation_tilde + (head * chains + chain) * nodes + n, mask=valid, other=0.0)
         h0, h1, k0, k1 = _head_backward(x, s, w0, b0, w1, b1, w2, PREC)
         t0 = tl.dot(tl.trans(x), k0, t0, input_precision=PREC)
@@ -219,3 +229,5 @@ def readout_gradient(
     tl.store(out + tl.load(places + 5), tl.sum(t5, 0))
     if head == 0:
         tl.store(out + readout_place + c, w_tilde, mask=c < WIDTH)
+        if SHIFTED:
+            tl.store(out + shift_place + types, b_tilde, mask=types < num_types)

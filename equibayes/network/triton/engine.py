@@ -40,9 +40,10 @@ class Engine(Memory):
         width, wide = config.channels[0], _power(config.channels[0])
         density.readout[(_div(shape.nodes, 32), shape.chains)](
             self.arena, self.weights, self.head_places, self.graph.species, self.energy_scale, self.mask, self.energies,
-            self.deviations, shape.nodes, self.last, self.version, self.places.of["readout"], self.arena.stride(0), self.places.size,
-            self._graph_nodes, self.heads.unit, chains=shape.chains, WIDTH=width, WIDE=wide, H1=self.heads.hidden[0],
-            H2=self.heads.hidden[1], MASKED=self.masked, PREC=self.precision, ROWS=32,
+            self.deviations, shape.nodes, self.last, self.version, self.places.of["readout"], self.places.of.get("shift", 0),
+            self.arena.stride(0), self.places.size, self._graph_nodes, self.heads.unit, chains=shape.chains, WIDTH=width, WIDE=wide,
+            H1=self.heads.hidden[0], H2=self.heads.hidden[1], MASKED=self.masked, SHIFTED="shift" in self.places.of,
+            PREC=self.precision, ROWS=32,
         )  # fmt: skip
         for number in reversed(range(len(self.arenas))):
             self._gate(number, 1)
@@ -196,11 +197,13 @@ class Engine(Memory):
             self.energy_bar,
         )  # fmt: skip
         place = self.places.of["readout"]
+        types = len(config.type_names)
         with self._aside():
             density.readout_gradient[(self.parts, shape.chains, 2)](
-                *inputs, self.gradient, shape.nodes, self.last, self.version, place, _div(shape.nodes, rows * self.parts),
-                self.arena.stride(0), self.places.size, self.places.size, self.gradient.stride(0), self._graph_nodes,
-                shape.chains, **common, ROWS=rows,
+                *inputs, self.gradient, shape.nodes, self.last, self.version, place, self.places.of.get("shift", 0), types,
+                _div(shape.nodes, rows * self.parts), self.arena.stride(0), self.places.size, self.places.size,
+                self.gradient.stride(0), self._graph_nodes, shape.chains, SHIFTED="shift" in self.places.of,
+                TYPES=_power(types), **common, ROWS=rows,
             )  # fmt: skip
         density.readout_tilde[(_div(shape.nodes, rows), shape.chains)](
             *inputs, shape.nodes, self.last, self.version, place, self.arena.stride(0), self.places.size, self._graph_nodes,

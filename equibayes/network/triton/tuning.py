@@ -39,6 +39,9 @@ class Tuning:
             "slots_giving": 4 if rows < 256 else 1 if many else 2,
             "rows": 64 if many else 32,
         }
+        if precision == "bf16x3":
+            common |= {"stages": 3, "radial_warps": 4}
+            return cls(**common if few else common | {"rows": 64, "slots_giving": 1})
         if precision != "tf32":
             return cls(**common)
         return cls(
