@@ -38,7 +38,7 @@ from equibayes.sampling.schedule import StepPlan
 from equibayes.units import KCAL_PER_MOL
 
 PRECISIONS = ("tf32", "bf16x3", "tf32x3", "float32")
-CURVES = "bf16x3"  # the default of a run
+CURVES = "bf16x3"
 MOLECULES = ("ethanol", "malonaldehyde", "benzene", "toluene", "aspirin", "azobenzene")
 GOALS = {
     "ethanol K=1": 0.9,

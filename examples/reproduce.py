@@ -5,6 +5,8 @@
     python examples/reproduce.py --data DATA --work work --only 'rmd17-*' chain    some, by name or pattern, in this order
     python examples/reproduce.py --data DATA --work work --seconds 1500 --lanes 4  stop after 25 minutes; four at a time
 
+The paper's chain is begun first, and the others are stopped for a while whenever it would not end in time.
+
 DATA holds rmd17/ (rmd17_MOLECULE.npz, splits_MOLECULE.npz) and alkanes/ (c04.npz …).  Small networks leave most of a GPU idle, so that
 several studies share it (NVIDIA's MPS is started where it is installed); seconds in the results are then those of a shared GPU.  WORK
 keeps unfinished runs, and WORK/logs what each study prints; results go to --results.  What is finished there is not done again.
@@ -12,6 +14,7 @@ keeps unfinished runs, and WORK/logs what each study prints; results go to --res
 
 import argparse
 import fnmatch
+import json
 import os
 import shutil
 import signal
@@ -28,19 +31,43 @@ FEW = ("ethanol", "aspirin")
 COMPACT = ("ethanol", "aspirin")
 """Molecules whose posteriors the documentation offers."""
 HERE = Path(__file__).resolve().parent
+CHAIN_STEPS = 1_350_300
+"""Of the preset paper-rmd17 with 970 frames."""
+LOOK_S, WINDOW_S, SPARE_S = 5.0, 30.0, 60.0
+"""Between two looks at the longest study; over which its speed is taken; that it should have left at the end."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How far a study has come: the metrics.jsonl that it writes, and its last step."""
+
+    metrics: Path
+    steps: int
+
+    def step(self) -> int:
+        try:
+            lines = self.metrics.read_bytes().splitlines()
+        except OSError:
+            return 0
+        for line in reversed(lines[-3:]):  # the last may be half written
+            try:
+                return int(json.loads(line)["step"])
+            except ValueError:
+                continue
+        return 0
 
 
 @dataclass(frozen=True)
 class Job:
     """A study that may be stopped by SIGTERM and goes on with the same command.
 
-    after: the job that has to be finished first;  urgent: it is the longest, the others wait for it where MPS rules the GPU.
+    after: the job that has to be finished first;  pace: it is the longest, is begun first, and the others stop where it would be late.
     """
 
     name: str
     command: tuple[str, ...]
     after: str | None = None
-    urgent: bool = False
+    pace: Pace | None = None
 
 
 def all_jobs(given: argparse.Namespace) -> list[Job]:
@@ -85,7 +112,8 @@ def all_jobs(given: argparse.Namespace) -> list[Job]:
     sample = ["-m", "equibayes", "sample", "bundled:ethanol@train", "-o", str(chain), "--preset", "paper-rmd17"]
     resume = ["--resume"] if chain.with_suffix(".run").exists() else []
     if not chain.exists():
-        jobs.append(Job("chain", (sys.executable, *sample, *resume, "--device", given.device), urgent=True))
+        pace = Pace(chain.with_suffix(".run") / "metrics.jsonl", CHAIN_STEPS)
+        jobs.append(Job("chain", (sys.executable, *sample, *resume, "--device", given.device), pace=pace))
     jobs += [
         rmd17("chain-test", "ethanol", "--paper-chain", chain, after="chain"),
         Job(
@@ -111,7 +139,9 @@ class Lanes:
     """Runs jobs, several at a time, until all are done or time is over; then every one is asked to stop and waited for."""
 
     def __init__(self, jobs: Sequence[Job], logs: Path, deadline: float) -> None:
-        self.waiting, self.logs, self.deadline = list(jobs), logs, deadline
+        self.waiting = sorted(jobs, key=lambda job: job.pace is None)
+        self.logs, self.deadline = logs, deadline
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.ended: dict[str, int] = {}
         self.known = {job.name for job in jobs}
         self.lock = threading.Lock()
@@ -119,6 +149,7 @@ class Lanes:
     def run(self, lanes: int) -> dict[str, int]:
         """Exit codes by name; a job that was not begun has none."""
         threads = [threading.Thread(target=self._lane) for _ in range(lanes)]
+        threads += [threading.Thread(target=self._keep_pace, args=(job, job.pace)) for job in self.waiting if job.pace]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -151,18 +182,41 @@ class Lanes:
         began = time.monotonic()
         print(f"{job.name}: begins", flush=True)
         with (self.logs / f"{job.name}.log").open("a") as log:
-            environment = os.environ | {"CUDA_MPS_CLIENT_PRIORITY": "0" if job.urgent else "1"}
+            environment = os.environ | {"CUDA_MPS_CLIENT_PRIORITY": "0" if job.pace else "1"}
             process = subprocess.Popen(job.command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+            with self.lock:
+                self.running[job.name] = process
             try:
                 code = process.wait(max(0.0, self.deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGTERM)  # a study then writes a checkpoint
+                process.send_signal(signal.SIGCONT)  # if it was stopped
                 process.wait()
                 code = 130
         outcome = {0: "done", 130: "stopped, to go on"}.get(code, f"FAILED with {code}, see its log")
         with self.lock:
+            del self.running[job.name]
             self.ended[job.name] = code
         print(f"{job.name}: {outcome}, {time.monotonic() - began:.0f} s", flush=True)
+
+    def _keep_pace(self, job: Job, pace: Pace) -> None:
+        """While a study runs, stop the others whenever it would end too late, and let them go on when it would not."""
+        seen: list[tuple[float, int]] = []
+        while job.name not in self.ended and time.monotonic() < self.deadline:
+            now = time.monotonic()
+            seen = [*(look for look in seen if now - look[0] < WINDOW_S), (now, pace.step())]
+            (since, before), (_, step) = seen[0], seen[-1]
+            left = self.deadline - SPARE_S - now
+            late = step > before and (pace.steps - step) * (now - since) > left * (step - before)
+            self._signal_others(job, signal.SIGSTOP if late else signal.SIGCONT)
+            time.sleep(LOOK_S)
+        self._signal_others(job, signal.SIGCONT)
+
+    def _signal_others(self, job: Job, sent: signal.Signals) -> None:
+        with self.lock:
+            for name, process in self.running.items():
+                if name != job.name:
+                    process.send_signal(sent)
 
 
 def share_the_gpu(folder: Path) -> None:

@@ -54,3 +54,13 @@ def test_label_efficiency(tmp_path: Path) -> None:
     assert report["seeds_done"] == [0, 1]
     assert report["curves"]["bald"]["labels"] == report["curves"]["random"]["labels"] == [8, 16, 24]
     assert (tmp_path / "out" / "curves.png").exists()
+
+
+@pytest.mark.slow
+def test_energies_of_large_structures(tmp_path: Path) -> None:
+    words = [sys.executable, str(EXAMPLES / "energy_shift.py"), "--steps", "50", "--every", "25", "--output", "out"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [row["step"] for row in report["with"]] == [row["step"] for row in report["without"]]
+    assert report["with"][0]["energy_sigma_eV"] > 0

@@ -63,3 +63,32 @@ def test_it_stops_in_time(reproduce, tmp_path):
     assert ended == {"long": 130}
     assert (tmp_path / "checkpoint").read_text() == "kept"
     assert time.monotonic() - began < 30
+
+
+def test_others_stop_where_the_longest_would_be_late(reproduce, tmp_path, monkeypatch):
+    """It is begun first; the other counts hardly on while it is too slow, and is let go when it has ended."""
+    for name, value in {"LOOK_S": 0.1, "WINDOW_S": 1.0, "SPARE_S": 0.0}.items():
+        monkeypatch.setattr(reproduce, name, value)
+    metrics, counted = tmp_path / "metrics.jsonl", tmp_path / "counted"
+    chain = f"""
+import json, time
+with open({str(metrics)!r}, "w") as file:
+    for step in range(1, 31):
+        time.sleep(0.1)
+        print(json.dumps({{"step": step}}), file=file, flush=True)
+"""
+    other = f"""
+import pathlib, time
+for step in range(40):
+    time.sleep(0.1)
+    pathlib.Path({str(counted)!r}).write_text(str(step))
+"""
+    jobs = [
+        job(reproduce, "other", other),
+        reproduce.Job("chain", (sys.executable, "-c", chain), pace=reproduce.Pace(metrics, 10**6)),
+        job(reproduce, "last", f"print(open({str(counted)!r}).read())", after="chain"),
+    ]
+    ended = reproduce.Lanes(jobs, tmp_path, time.monotonic() + 60).run(2)
+    assert ended == {"chain": 0, "last": 0, "other": 0}
+    assert int((tmp_path / "last.log").read_text()) < 15, "stopped while the chain ran its three seconds"
+    assert counted.read_text() == "39"

@@ -136,13 +136,16 @@ def _accuracy_lines(posterior: Posterior) -> list[Line]:
     if last is None:
         return [("force error", "not known: no frames were held back")]
     single, sigma = last["validation_force_mae"], last["validation_force_sigma"]
-    return [
+    lines = [
         (
             "force error",
             f"{_mev(last['validation_force_mae_of_mean'])} on held-back frames (MAE of the mean over chains at the end)",
         ),
         ("", f"single chains {_range(single)}; their own σ {_range(sigma)}"),
     ]
+    if last.get("validation_energy_mae"):
+        lines.append(("", f"energies of single chains: error {_range(last['validation_energy_mae'], 'meV')}"))
+    return lines
 
 
 def _convergence_lines(posterior: Posterior) -> list[Line]:
@@ -200,12 +203,12 @@ def _mev(value: float | None) -> str:
     return "not finite" if value is None else f"{1000 * value:.1f} meV/Å"
 
 
-def _range(values: list[float | None]) -> str:
+def _range(values: list[float | None], unit: str = "meV/Å") -> str:
     known = [value for value in values if value is not None]
     if not known:
         return "not finite"
     low, high = f"{1000 * min(known):.1f}", f"{1000 * max(known):.1f}"
-    return f"{low} meV/Å" if low == high else f"{low} to {high} meV/Å"
+    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
 
 
 def _bytes(size: float) -> str:

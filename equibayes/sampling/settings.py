@@ -135,8 +135,8 @@ class SampleConfig:
     samples: int = setting(8, "posterior samples to keep, spread over chains and cycles")
     seed: int = setting(0, "everything random follows from it")
     precision: str = setting(
-        "bf16x3",
-        "matrix products on a GPU: float32, tf32x3 (as good, faster), bf16x3 (nearly so, faster still), tf32 (coarser)",
+        "tf32x3",
+        "matrix products on a GPU: float32, tf32x3 (as good, faster), bf16x3 (faster still), tf32 (too coarse for energies)",
         ("float32", "tf32x3", "bf16x3", "tf32"),
     )
     data: DataSettings = section(DataSettings, "labels and energies")

@@ -23,7 +23,8 @@ def validate(
 ) -> dict[str, Any]:
     """Errors on held-back frames, one number a chain; eV and Å.  `probes` are predicted force components, [K][PROBES].
 
-    The error of the mean over chains leaves out those that are not `good` [K].
+    The error of the mean over chains leaves out those that are not `good` [K].  `validation_energy_unlearned` is the error of the
+    energy reference alone, which a network should beat.
     """
     graph, labels = data.batch(torch.arange(len(data), device=position.device)[None])
     output = in_parts(model, position, data)
@@ -33,6 +34,11 @@ def validate(
     chosen = torch.linspace(0, components.shape[1] - 1, min(PROBES, components.shape[1])).long()
     trusted = output.forces if good is None else output.forces[good.to(position.device)]
     mean_error = (trusted.mean(0) - labels.forces[0])[real].abs().mean()
+    energies = {
+        "validation_energy_mae": (output.energy - labels.energy).abs().nanmean(1),
+        "validation_energy_unlearned": labels.energy.abs().nanmean(1).expand(len(position)),
+    }
+    known = bool(labels.energy.isfinite().any())
     return {
         "validation_force_mae": [round_significant(value) for value in mae.tolist()],
         "validation_force_sigma": [round_significant(value) for value in sigma.tolist()],
@@ -40,6 +46,7 @@ def validate(
             round_significant(value) for value in log_likelihood(output, graph, labels).mean(1).tolist()
         ],
         "validation_force_mae_of_mean": round_significant(float(mean_error)),
+        **({name: [round_significant(each) for each in x.tolist()] for name, x in energies.items()} if known else {}),
         "probes": [[round_significant(value) for value in row] for row in components[:, chosen].tolist()],
     }
 

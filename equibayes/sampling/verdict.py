@@ -26,6 +26,7 @@ def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
         **agreement(state.history, good),
         "kinetic_temperature": _rounded(float(kinetic.mean())) if kinetic.size else None,
         "temperature_rise_bound": _rounded(float(rise.max(initial=0.0))),
+        **_energies(state.history, good),
         "failed_chains": [chain for chain, failed in enumerate(state.failed.tolist()) if failed],
         "events": state.events,
     }
@@ -45,6 +46,14 @@ def agreement(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
         "ess_log_posterior": ess_posterior,
         "convergence_undefined_because": reason,
     }
+
+
+def _energies(history: list[dict[str, Any]], good: list[int]) -> dict[str, float | None]:
+    """The median over chains of the energy error on the held-back frames, last seen, and what the reference alone would have; eV."""
+    seen = [record for record in history if "validation_energy_mae" in record][-1:]
+    names = ("validation_energy_mae", "validation_energy_unlearned")
+    found = {name: _trace([record[name] for record in seen], good) for name in names}
+    return {name: _rounded(float(np.median(values))) if values.size else None for name, values in found.items()}
 
 
 def _late(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -92,6 +101,13 @@ def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
         words.append(
             f"minibatch noise may heat the chains by up to {verdict['temperature_rise_bound']:.2f} at the peak of a cycle "
             "(a bound; samples are taken where the learning rate is small): raise cycles.batch_size to be sure"
+        )
+    error, unlearned = verdict["validation_energy_mae"], verdict["validation_energy_unlearned"]
+    if error is not None and unlearned is not None and error > unlearned:
+        words.append(
+            f"energies are not learned: their error on held-back frames is {error:.3g} eV, and {unlearned:.3g} eV if nothing but the "
+            "elements were known (forces may be right all the same): raise burn_in.steps, or set "
+            "network.per_type_energy_shifts_trainable=true"
         )
     if verdict["failed_chains"]:
         words.append(

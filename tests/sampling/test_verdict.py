@@ -49,6 +49,25 @@ def verdict(records: list[dict[str, Any]], failed: tuple[int, ...] = (), **sampl
     return judge(state, small_config({"chains": CHAINS, "samples": 8, "sampler": sampler}))
 
 
+def test_energies_that_were_not_learned() -> None:
+    """A network that knows less of energies than the elements do; the last look counts, and a chain that was given up does not."""
+
+    def looked(*errors: float) -> dict[str, Any]:
+        return {
+            **history()[-1],
+            "validation_energy_mae": list(errors),
+            "validation_energy_unlearned": [0.5] * CHAINS,
+        }
+
+    good, bad = looked(0.1, 0.2, 0.1, 40.0), looked(30.0, 40.0, 50.0, 0.1)
+    assert verdict([*history(), bad, good])["warnings"] == []
+    found = verdict([*history(), good, bad], failed=(3,))
+    assert (found["validation_energy_mae"], found["validation_energy_unlearned"]) == (40.0, 0.5)
+    (warning,) = (word for word in found["warnings"] if "energies" in word)
+    assert warning.startswith("energies are not learned: their error on held-back frames is 40 eV, and 0.5 eV if")
+    assert verdict(history())["validation_energy_mae"] is None
+
+
 def test_good_chains_have_no_warnings() -> None:
     found = verdict(history())
     assert found["warnings"] == []
