@@ -1,6 +1,6 @@
 """Does the arithmetic of a GPU's matrix units change the posterior?  The same run in each of them.
 
-    python examples/precision.py                        results/precision/report.json; about two minutes on one H200
+    python examples/precision.py                        results/precision/report.json; some minutes on one H200
 
 For each precision: sample ethanol (preset `standard` with a shorter burn-in), then force error, likelihood and outlier detection on
 frames never seen, of all samples and of each chain alone, whose scatter says what a difference means; and, with the posterior of

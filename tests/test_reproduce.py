@@ -79,6 +79,8 @@ with open({str(metrics)!r}, "w") as file:
 """
     other = f"""
 import pathlib, time
+while not pathlib.Path({str(metrics)!r}).exists():  # however long the chain takes to begin
+    time.sleep(0.01)
 for step in range(40):
     time.sleep(0.1)
     pathlib.Path({str(counted)!r}).write_text(str(step))
