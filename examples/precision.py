@@ -28,7 +28,7 @@ from equibayes.posterior.sample import sample
 from equibayes.sampling.settings import sample_config
 
 # float32 last, for its posterior is the one that moves the atoms
-PRECISIONS = ("tf32", "bf16x3", "tf32x3", "float32")
+PRECISIONS = ("mixed", "bf16x3", "tf32x3", "tf32", "float32")
 MASSES = {1: 1.008, 6: 12.011, 8: 15.999}  # u
 FORCE_TO_ACCELERATION = 9.648533e-3  # Å/fs² of 1 eV/Å and 1 u
 COMPARED = ("force_mae", "force_mll", "force_auc", "energy_mae", "energy_mll")

@@ -33,6 +33,8 @@ COMPACT = ("ethanol", "aspirin")
 HERE = Path(__file__).resolve().parent
 CHAIN_STEPS = 1_350_300
 """Of the preset paper-rmd17 with 970 frames."""
+OTHERS_PERCENT = "70"
+"""Of the processors of a GPU, which the others may use beside it, so that it always finds some free."""
 LOOK_S, WINDOW_S, SPARE_S = 5.0, 30.0, 60.0
 """Between two looks at the longest study; over which its speed is taken; that it should have left at the end."""
 
@@ -144,6 +146,7 @@ class Lanes:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.ended: dict[str, int] = {}
         self.known = {job.name for job in jobs}
+        self.paced = any(job.pace for job in jobs)
         self.lock = threading.Lock()
 
     def run(self, lanes: int) -> dict[str, int]:
@@ -183,6 +186,8 @@ class Lanes:
         print(f"{job.name}: begins", flush=True)
         with (self.logs / f"{job.name}.log").open("a") as log:
             environment = os.environ | {"CUDA_MPS_CLIENT_PRIORITY": "0" if job.pace else "1"}
+            if self.paced and not job.pace:
+                environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = OTHERS_PERCENT
             process = subprocess.Popen(job.command, stdout=log, stderr=subprocess.STDOUT, env=environment)
             with self.lock:
                 self.running[job.name] = process

@@ -63,7 +63,7 @@ def test_protocol(folder: Path) -> None:
     # of 81 frames 41 are in train_01, and one of the others repeats one of those
     assert bayes["frames"] == {"learned": 30, "held_back": 10, "test": 39}
     assert bayes["data"] == point["data"], "learned from and tested on the same"
-    assert (bayes["commit"], bayes["seed"], bayes["precision"]) == ("abc", 0, "tf32x3")
+    assert (bayes["commit"], bayes["seed"], bayes["precision"]) == ("abc", 0, "mixed")
     assert bayes["networks"] == bayes["members"] == 8, "one sample of each chain"
     assert list(bayes["raw"]) == ["1", "2", "4", "8"]
     assert list(point["raw"]) == list(point["recalibrated"]) == ["1"]

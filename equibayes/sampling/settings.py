@@ -135,9 +135,10 @@ class SampleConfig:
     samples: int = setting(8, "posterior samples to keep, spread over chains and cycles")
     seed: int = setting(0, "everything random follows from it")
     precision: str = setting(
-        "tf32x3",
-        "matrix products on a GPU: float32, tf32x3 (as good, faster), bf16x3 (faster still), tf32 (too coarse for energies)",
-        ("float32", "tf32x3", "bf16x3", "tf32"),
+        "mixed",
+        "matrix products on a GPU: float32, tf32x3 (as good, faster), bf16x3 (faster still), mixed (bf16x3 for energies and forces, "
+        "tf32 for the gradient by the weights), tf32 (too coarse for energies)",
+        ("float32", "tf32x3", "bf16x3", "mixed", "tf32"),
     )
     data: DataSettings = section(DataSettings, "labels and energies")
     network: NetworkConfig = section(NetworkConfig, "the NequIP network, with NequIP's names")

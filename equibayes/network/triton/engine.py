@@ -92,6 +92,11 @@ class Engine(Memory):
     # --- launches ---
 
     @property
+    def _early(self) -> dict[str, Any]:
+        """Of the kernels that follow each other in one stream, most of a step: each is launched while the one before it ends."""
+        return {"EARLY": True, "launch_pdl": True} if self.tuning.early else {"EARLY": False}
+
+    @property
     def _graph_nodes(self) -> int:
         return self.shape.nodes if self.shape.groups > 1 else 0
 
@@ -107,7 +112,7 @@ class Engine(Memory):
         shape = self.shape
         self.generated.radial_hidden[(_div(shape.pairs, 32), len(self.arenas), shape.chains)](
             self.unit, self.weights, self.hidden, self.radial_offsets, shape.pairs, self.places.of["bessel"],
-            self.places.size, self._graph_pairs, LAYERS=len(self.arenas), **self._radial_constants, BLOCK=32,
+            self.places.size, self._graph_pairs, LAYERS=len(self.arenas), **self._radial_constants(self.precision), BLOCK=32,
         )  # fmt: skip
         if not self.lean:
             self._radial_weights(self.radial_jobs)
@@ -122,26 +127,25 @@ class Engine(Memory):
             num_warps=tuning.radial_last_warps,
         )  # fmt: skip
 
-    @property
-    def _radial_constants(self) -> dict[str, Any]:
+    def _radial_constants(self, precision: str) -> dict[str, Any]:
         config = self.network.config
         return {
             "R_MAX": config.r_max,
             "P": config.polynomial_cutoff_p,
             "BESSELS": config.num_bessels,
             # the slope of a Bessel function is a difference of large numbers: fewer bits would not do
-            "FIRST_PREC": "tf32x3" if self.precision in ("tf32", "bf16x3") else self.precision,
-            "PREC": self.precision,
+            "FIRST_PREC": "tf32x3" if precision in ("tf32", "bf16x3") else precision,
+            "PREC": precision,
         }
 
     def _linear(self, jobs: torch.Tensor, version: int, *, transposed: bool = False, typed: bool = False) -> None:
         shape, tuning = self.shape, self.tuning
-        rows = tuning.rows
+        rows, precision = tuning.rows, self.precision if version < 2 else self.gradient_precision
         arena = self.arena[:, version:]
         kernels.linear[(_div(shape.nodes, rows), len(jobs), shape.chains)](
             arena, self.weights, arena, self.graph.species, jobs, shape.nodes, self.arena.stride(0), self.places.size,
             self.arena.stride(0), self._graph_nodes, TRANSPOSED=transposed, TYPED=typed, TWIN=False, ROWS=rows,
-            COLUMNS=self.tile, INNER=self.tile, PREC=self.precision, STAGES=tuning.stages, num_warps=tuning.warps,
+            COLUMNS=self.tile, INNER=self.tile, PREC=precision, STAGES=tuning.stages, num_warps=tuning.warps, **self._early,
         )  # fmt: skip
 
     def _collect(self, number: int, *, dual: bool) -> None:
@@ -155,7 +159,7 @@ class Engine(Memory):
             self.graph.pair, self.graph.degree, self.norm, shape.nodes, shape.slots, shape.pairs, y, y + 2 * self.version,
             out + 2 * self.version * dual, self.arena.stride(0), self.radial.stride(0), self.tangents.stride(0),
             self._graph_pairs, self._graph_nodes, DUAL=dual, DOT=number > 0, CB=channels, BLOCKS=blocks, EB=at_once,
-            num_warps=at_once,
+            num_warps=at_once, **self._early,
         )  # fmt: skip
 
     def _give(self, number: int, *, dual: bool) -> None:
@@ -170,6 +174,7 @@ class Engine(Memory):
             self.arena.stride(0), self.radial.stride(0), radial_out.stride(0), self.tangents.stride(0), self.edge.stride(0),
             self._graph_pairs, self._graph_nodes, DUAL=dual, DOT=number > 0, FIRST=sum(self.jobs_giving[:number]),
             GROUPS=sum(self.jobs_giving), CB=channels, BLOCKS=channel_blocks(layer, channels), EB=at_once, num_warps=at_once,
+            **self._early,
         )  # fmt: skip
 
     def _gate(self, number: int, mode: int) -> None:
@@ -179,6 +184,7 @@ class Engine(Memory):
         size = shape.nodes * max(layer.outputs.values())
         getattr(self.generated, f"gate_{number}")[(_div(size, 128), len(layer.outputs), shape.chains)](
             self.arena, x, z, self.version, shape.nodes, self.arena.stride(0), MODE=mode, BLOCK=128, num_warps=4,
+            **self._early,
         )  # fmt: skip
 
     def _readout_tilde(self) -> None:
@@ -190,7 +196,7 @@ class Engine(Memory):
             "H1": self.heads.hidden[0],
             "H2": self.heads.hidden[1],
             "MASKED": self.masked,
-            "PREC": self.precision,
+            "PREC": self.gradient_precision,
         }
         inputs = (
             self.arena, self.weights, self.head_places, self.graph.species, self.energy_scale, self.mask, self.deviation_tilde,
@@ -216,8 +222,8 @@ class Engine(Memory):
             self.arena, self.arena[:, 1:], self.gradient, self.graph.species, self.ranges, self.gradients, shape.nodes,
             self.version, self.arena.stride(0), self.arena.stride(0), self.places.size, self.gradient.stride(0),
             self._graph_nodes, TYPES=len(config.type_names), SORTED=self.sorted, TWIN=False, PARTS=self.parts,
-            ROWS=tuning.gradient_rows, INNER=self.tile, COLUMNS=self.tile, PREC=self.precision, STAGES=tuning.gradient_stages,
-            num_warps=tuning.gradient_warps,
+            ROWS=tuning.gradient_rows, INNER=self.tile, COLUMNS=self.tile, PREC=self.gradient_precision,
+            STAGES=tuning.gradient_stages, num_warps=tuning.gradient_warps,
         )  # fmt: skip
         channels = config.embedding_channels
         start = self.arenas[0].x[next(iter(self.arenas[0].x))] + 3 * self.version
@@ -234,13 +240,14 @@ class Engine(Memory):
         kernels.linear[(_div(2 * pairs, rows), len(self.radial_back), shape.chains)](
             self.radial_tilde, self.weights, self.hidden_tilde, self.graph.species, self.radial_back, 2 * pairs,
             self.radial_tilde.stride(0), self.places.size, self.hidden_tilde.stride(0), 0, TRANSPOSED=True, TYPED=False,
-            TWIN=True, ROWS=rows, COLUMNS=self.radial_tile, INNER=self.tile, PREC=self.precision, STAGES=tuning.stages,
-            num_warps=tuning.radial_back_warps,
+            TWIN=True, ROWS=rows, COLUMNS=self.radial_tile, INNER=self.tile, PREC=self.gradient_precision, STAGES=tuning.stages,
+            EARLY=False, num_warps=tuning.radial_back_warps,
         )  # fmt: skip
         self.generated.radial_backward[(self.radial_parts, layers, shape.chains)](
             self.unit, self.weights, self.hidden_tilde, self.partial, self.radial_offsets, shape.pairs,
             self.places.of["bessel"], self.radial_turns, self.places.size, self._graph_pairs, LAYERS=layers,
-            SIZE=self.radial_size, **self._radial_constants, BLOCK=tuning.radial_block, num_warps=tuning.radial_warps,
+            SIZE=self.radial_size, **self._radial_constants(self.gradient_precision), BLOCK=tuning.radial_block,
+            num_warps=tuning.radial_warps,
         )  # fmt: skip
         size = layers * (self.radial_size - config.num_bessels) + config.num_bessels
         kernels.add_partial[(_div(size, 128), shape.chains)](
@@ -251,7 +258,7 @@ class Engine(Memory):
             self.hidden, self.radial_tilde, self.gradient, self.graph.species, self.ranges, self.radial_gradients, 2 * pairs, 0,
             self.hidden.stride(0), self.radial_tilde.stride(0), self.places.size, self.gradient.stride(0), 0,
             TYPES=1, SORTED=True, TWIN=True, PARTS=self.parts, ROWS=tuning.gradient_rows, INNER=self.radial_tile,
-            COLUMNS=self.tile, PREC=self.precision, STAGES=tuning.gradient_stages, num_warps=tuning.gradient_warps,
+            COLUMNS=self.tile, PREC=self.gradient_precision, STAGES=tuning.gradient_stages, num_warps=tuning.gradient_warps,
         )  # fmt: skip
 
     @contextmanager

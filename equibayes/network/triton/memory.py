@@ -16,8 +16,14 @@ from equibayes.network.triton.pairs import Pairs
 from equibayes.network.triton.tuning import Tuning
 from equibayes.network.weights import Layout
 
-# what tl.dot calls the precisions that users choose from
-PRECISIONS = {"float32": "ieee", "tf32x3": "tf32x3", "bf16x3": "bf16x3", "tf32": "tf32"}
+# what tl.dot calls the precisions that users choose from: for energies and forces; for what only the gradient by the weights needs
+PRECISIONS = {
+    "float32": ("ieee", "ieee"),
+    "tf32x3": ("tf32x3", "tf32x3"),
+    "bf16x3": ("bf16x3", "bf16x3"),
+    "mixed": ("bf16x3", "tf32"),
+    "tf32": ("tf32", "tf32"),
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Memory:
         self.lean, self.masked = lean, masked
         self.network, self.shape, self.heads = network, shape, heads
         self.device, self.training = torch.device(device), training
-        self.precision = PRECISIONS[precision]
+        self.precision, self.gradient_precision = PRECISIONS[precision]
         self.tuning = tuning or Tuning.best(precision, shape.nodes * shape.chains)
         self.places = WeightPlaces(layout)
         self.places_flat = self.places.flat.to(self.device)

@@ -20,6 +20,7 @@ from equibayes import selftest
 from equibayes.network.triton.memory import PRECISIONS
 
 MANTISSA = {"tf32": 10, "bf16": 7}
+ASKED = {name for both in PRECISIONS.values() for name in both}
 
 
 def rounded(values: np.ndarray, bits: int) -> np.ndarray:
@@ -52,17 +53,18 @@ def matrix_units(monkeypatch):
 
     monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", dot)
     builder = interpreter.interpreter_builder
-    options = replace(builder.options, allowed_dot_input_precisions=tuple(PRECISIONS.values()))
+    options = replace(builder.options, allowed_dot_input_precisions=tuple(ASKED))
     monkeypatch.setattr(builder, "options", options)
     return asked
 
 
-def gradient_error(precision: str) -> float:
+def errors(precision: str) -> dict[str, float]:
+    """Of the gradient, and of the force error by which the likelihood judges."""
     frames = [selftest.cluster(2, 8), selftest.cluster(2, 9)]
     config = replace(selftest.SMALL_NETWORKS["l=1"], parity=False, radial_mlp_depth=1)
     checks = list(selftest.check_gradient("", config, frames, 1, precision, "cpu"))
     assert not [check for check in checks if not check.passed]
-    return next(check.error for check in checks if check.name.endswith(": gradient"))
+    return {check.name.removeprefix(": "): check.error for check in checks}
 
 
 def test_rounding():
@@ -75,7 +77,14 @@ def test_rounding():
 
 def test_the_better_the_precision_the_better_the_gradient(matrix_units):
     """Limits of the selftest hold with each, and the order is that of their bits."""
-    error = {precision: gradient_error(precision) for precision in PRECISIONS}
-    assert matrix_units == set(PRECISIONS.values())
+    found = {precision: errors(precision) for precision in PRECISIONS}
+    error = {precision: own["gradient"] for precision, own in found.items()}
+    assert matrix_units == ASKED
     assert error["tf32"] > 20 * error["bf16x3"] > 40 * error["tf32x3"]
     assert error["tf32x3"] < 5 * error["float32"]
+    # energies and forces as with bf16x3, the gradient as with tf32
+    assert [found["mixed"][name] for name in ("û", "force error")] == [
+        found["bf16x3"][name] for name in ("û", "force error")
+    ]
+    assert found["tf32"]["û"] > 20 * found["mixed"]["û"]
+    assert error["tf32"] / 3 < error["mixed"] < 3 * error["tf32"]
