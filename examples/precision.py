@@ -105,13 +105,21 @@ def differences(runs: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--precisions",
+        default=",".join(PRECISIONS),
+        help="to sample with, float32 among them (default: %(default)s); dynamics runs in all",
+    )
     parser.add_argument("--burn-in", type=int, default=8_000, help="steps of the burn-in")
     parser.add_argument("--output", type=Path, default=Path("results/precision"))
     parser.add_argument("--commit", default="unknown", help="of the code, where there is no git")
     given = parser.parse_args()
+    asked = [precision for precision in PRECISIONS if precision in given.precisions.split(",")]
+    if "float32" not in asked:
+        parser.error("--precisions: float32 is missing, with which the others are compared")
     given.output.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {
-        "command": "python examples/precision.py",
+        "command": f"python examples/precision.py --precisions {','.join(asked)} --burn-in {given.burn_in}",
         "commit": given.commit,
         "hardware": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -124,7 +132,7 @@ def main() -> None:
 
     train, test = bundled_ethanol("train"), bundled_ethanol("test")
     posterior: Posterior | None = None
-    for precision in PRECISIONS:
+    for precision in asked:
         config = sample_config("standard", None, {"precision": precision, "burn_in": {"steps": given.burn_in}})
         began = time.monotonic()
         posterior = sample(train, config, device="cuda")
