@@ -14,7 +14,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -89,16 +88,9 @@ def milliseconds(work: Callable[[], Any], repeats: int = 7) -> float:
 
 
 def sampler_step(
-    frames: list[Structure],
-    chains: int,
-    batch: int,
-    precision: str,
-    steps: int = 20,
-    *,
-    compiled: bool = False,
-    late: bool = False,
+    frames: list[Structure], chains: int, batch: int, precision: str, steps: int = 20, *, compiled: bool = False
 ) -> dict[str, Any]:
-    """ms of a step and of a chain's share; GiB on the device.  late: no kernel is launched before the one in front has ended."""
+    """ms of a step and of a chain's share; GiB on the device."""
     from equibayes.sampling.fused import FusedSteps
 
     torch.cuda.reset_peak_memory_stats()
@@ -115,9 +107,6 @@ def sampler_step(
     fused = FusedSteps(
         Potential(model, data, StandardNormal()), state, key, sampler, longest=steps, precision=precision
     )
-    if late:
-        engine = fused.potential_for(batch).engine
-        engine.tuning = replace(engine.tuning, early=False)
     plans = [StepPlan(1e-4, 1.0, "burn_in", i, -1, False, False) for i in range(steps)]
     rates = torch.full((steps, chains), 1e-4, dtype=torch.float64)
     chosen = torch.randint(0, len(frames), (steps, chains, batch), generator=torch.Generator().manual_seed(0))
@@ -129,7 +118,6 @@ def sampler_step(
         "chains": chains,
         "batch": batch,
         "precision": precision,
-        "late": late,
         "ms": ms,
         "ms_per_chain": ms / chains,
         "GiB": memory,
@@ -226,7 +214,7 @@ def silicon_network(r_max: float, neighbours: float) -> NetworkConfig:
 def measure(
     data: Any, save: Callable[[dict[str, Any]], None], precisions: Sequence[str], quick: bool, only_moving: bool = False
 ) -> dict[str, Any]:
-    result: dict[str, Any] = {"steps": [], "official": {}, "moving": [], "failed": []}
+    result: dict[str, Any] = {"curves": CURVES, "steps": [], "official": {}, "moving": [], "failed": []}
 
     def attempt(place: Any, key: Any, work: Callable[[], Any]) -> None:
         try:
@@ -241,12 +229,12 @@ def measure(
 
     all_frames = {name: frames_of(data, name) for name in MOLECULES}
 
-    def step(name: str, chains: int, batch: int, precision: str, *, late: bool = False) -> None:
-        key = f"{name} K={chains} B={batch} {precision}{' late' if late else ''}"
+    def step(name: str, chains: int, batch: int, precision: str) -> None:
+        key = f"{name} K={chains} B={batch} {precision}"
         attempt(
             result["steps"],
             key,
-            lambda: {"name": name, **sampler_step(all_frames[name], chains, batch, precision, late=late)},
+            lambda: {"name": name, **sampler_step(all_frames[name], chains, batch, precision)},
         )
 
     def move(name: str, frame: Structure, config: NetworkConfig, k: int, precision: str, skin: float) -> None:
@@ -256,13 +244,10 @@ def measure(
     aspirin = all_frames["aspirin"]
     wide, narrow = silicon_network(6.0, 46.0), silicon_network(4.0, 16.0)
     if not only_moving:
-        for chains in (1, 8):
-            step("ethanol", chains, 32, CURVES, late=True)
         for name, chains, precision in product(("ethanol", "aspirin"), (1, 8), precisions):
             step(name, chains, 32, precision)
-    predicting = [
-        name for name in precisions if name != "mixed"
-    ]  # differs from bf16x3 in the gradient by the weights only
+    # mixed differs from bf16x3 in the gradient by the weights only
+    predicting = [name for name in precisions if name != "mixed"]
     for k, precision in product((1, 8), predicting):
         move("aspirin", aspirin[0], fit_scales(preset("paper"), aspirin), k, precision, 0.5)
     for k, precision in product((1, 8), (name for name in predicting if name != "float32")):
@@ -291,7 +276,7 @@ def figure(result: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     drawn, axes = pyplot.subplots(1, 4, figsize=(15, 3.4), constrained_layout=True)
-    steps = [row for row in result["steps"] if row["precision"] == CURVES and not row["late"]]
+    steps = [row for row in result["steps"] if row["precision"] == result["curves"]]
     by_chains = sorted({row["chains"]: row for row in steps if row["name"] == "ethanol" and row["batch"] == 32}.items())
     axes[0].plot([k for k, _ in by_chains], [row["ms_per_chain"] for _, row in by_chains], "o-")
     axes[0].set(xlabel="chains", ylabel="ms a step and chain", title="ethanol, batch 32", xscale="log", ylim=(0, None))
@@ -321,7 +306,7 @@ def table(result: dict[str, Any]) -> list[str]:
     """The numbers that were asked for, beside their goals."""
     found = {}
     for row in result["steps"]:
-        if row["batch"] == 32 and not row["late"] and row["name"] in ("ethanol", "aspirin") and row["chains"] in (1, 8):
+        if row["batch"] == 32 and row["name"] in ("ethanol", "aspirin") and row["chains"] in (1, 8):
             found[f"{row['name']} K={row['chains']}", row["precision"]] = row["ms_per_chain"]
     for row in result["moving"]:
         name = (

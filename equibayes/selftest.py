@@ -278,30 +278,6 @@ def check_steps(
         yield Check(f"{label}: ∇û of the last step", relative(evaluation.gradient, seen.gradient), 1e-4)
 
 
-def check_early(
-    name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, device: str
-) -> Iterator[Check]:
-    """Recorded steps in which kernels are launched before the one in front of them has ended: the same bits as one after the other."""
-    from equibayes.sampling.fused import FusedSteps
-
-    model, count = StochasticModel(config), 50
-    plans = [StepPlan(1e-3, 1.0, "burn_in", i, -1, False, False) for i in range(count)]
-    chosen = torch.randint(0, len(frames), (count, chains, 2), generator=torch.Generator().manual_seed(0))
-    found = {}
-    for early in (True, False):
-        state = sghmc.init(weights(model, chains, 3).float().to(device))
-        potential = Potential(model, data(frames, config, torch.float32, device), StandardNormal())
-        key = NoiseKey(0, tuple(range(chains)))
-        fused = FusedSteps(potential, state, key, sghmc.SGHMCConfig(), longest=count, precision="mixed")
-        engine = fused.potential_for(2).engine
-        if not engine.tuning.early:
-            return  # not on this GPU
-        engine.tuning = replace(engine.tuning, early=early)
-        fused.advance(chosen, plans, torch.full((count, chains), 1e-3).double())
-        found[early] = state.position
-    yield Check(f"{name}: launched early, same bits", float((found[True] != found[False]).sum()), 0.0)
-
-
 def _moved(prior: CentredNormal, device: torch.device) -> CentredNormal:
     return CentredNormal(prior.center.to(device), prior.width.to(device))
 
@@ -365,8 +341,6 @@ def all_checks(small: bool, device: str) -> Iterator[Check]:
     for precision in ("tf32x3", "bf16x3", "mixed", "tf32"):
         yield from check_gradient(f"paper, {precision}", NETWORKS["paper"], training, 2, precision, device)
     yield from check_steps("paper", NETWORKS["paper"], training, 3, device)
-    for chains in (1, 8):
-        yield from check_early(f"paper, K={chains}", NETWORKS["paper"], training, chains, device)
 
 
 def main() -> int:

@@ -67,7 +67,7 @@ class FusedSteps:
     def advance(self, frames: torch.Tensor, plans: Sequence[StepPlan], learning_rates: torch.Tensor) -> Evaluation:
         """Steps with frames [n, K, B] and learning rates [n, K]; what the last of them saw."""
         count, _, batch = frames.shape
-        potential = self.potential_for(batch)
+        potential = self._potential(batch)
         potential.frames[:count].copy_(frames.int())
         self.table[:count].copy_(self._plan(plans, learning_rates))
         self.first_step.fill_(int(self.state.step))
@@ -102,7 +102,7 @@ class FusedSteps:
                 row[:, 3] = -expm1(updates * log(self.config.beta))
         return table.float()
 
-    def potential_for(self, batch: int) -> FusedPotential:
+    def _potential(self, batch: int) -> FusedPotential:
         if batch not in self._potentials:
             chains = len(self.key.chains)
             made = FusedPotential(self.potential, chains, batch, self.longest, self.precision)
@@ -112,7 +112,7 @@ class FusedSteps:
     def _graph(self, batch: int) -> torch.cuda.CUDAGraph:
         """Recorded with a copy of the state, since warming up makes real steps."""
         if batch not in self._graphs:
-            potential = self.potential_for(batch)
+            potential = self._potential(batch)
             saved = [tensor.clone() for tensor in self._moving(potential)]
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())

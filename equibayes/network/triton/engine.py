@@ -92,11 +92,6 @@ class Engine(Memory):
     # --- launches ---
 
     @property
-    def _early(self) -> dict[str, Any]:
-        """Of the kernels that follow each other in one stream, most of a step: each is launched while the one before it ends."""
-        return {"EARLY": True, "launch_pdl": True} if self.tuning.early else {"EARLY": False}
-
-    @property
     def _graph_nodes(self) -> int:
         return self.shape.nodes if self.shape.groups > 1 else 0
 
@@ -145,7 +140,7 @@ class Engine(Memory):
         kernels.linear[(_div(shape.nodes, rows), len(jobs), shape.chains)](
             arena, self.weights, arena, self.graph.species, jobs, shape.nodes, self.arena.stride(0), self.places.size,
             self.arena.stride(0), self._graph_nodes, TRANSPOSED=transposed, TYPED=typed, TWIN=False, ROWS=rows,
-            COLUMNS=self.tile, INNER=self.tile, PREC=precision, STAGES=tuning.stages, num_warps=tuning.warps, **self._early,
+            COLUMNS=self.tile, INNER=self.tile, PREC=precision, STAGES=tuning.stages, num_warps=tuning.warps,
         )  # fmt: skip
 
     def _collect(self, number: int, *, dual: bool) -> None:
@@ -159,7 +154,7 @@ class Engine(Memory):
             self.graph.pair, self.graph.degree, self.norm, shape.nodes, shape.slots, shape.pairs, y, y + 2 * self.version,
             out + 2 * self.version * dual, self.arena.stride(0), self.radial.stride(0), self.tangents.stride(0),
             self._graph_pairs, self._graph_nodes, DUAL=dual, DOT=number > 0, CB=channels, BLOCKS=blocks, EB=at_once,
-            num_warps=at_once, **self._early,
+            num_warps=at_once,
         )  # fmt: skip
 
     def _give(self, number: int, *, dual: bool) -> None:
@@ -174,7 +169,6 @@ class Engine(Memory):
             self.arena.stride(0), self.radial.stride(0), radial_out.stride(0), self.tangents.stride(0), self.edge.stride(0),
             self._graph_pairs, self._graph_nodes, DUAL=dual, DOT=number > 0, FIRST=sum(self.jobs_giving[:number]),
             GROUPS=sum(self.jobs_giving), CB=channels, BLOCKS=channel_blocks(layer, channels), EB=at_once, num_warps=at_once,
-            **self._early,
         )  # fmt: skip
 
     def _gate(self, number: int, mode: int) -> None:
@@ -184,7 +178,6 @@ class Engine(Memory):
         size = shape.nodes * max(layer.outputs.values())
         getattr(self.generated, f"gate_{number}")[(_div(size, 128), len(layer.outputs), shape.chains)](
             self.arena, x, z, self.version, shape.nodes, self.arena.stride(0), MODE=mode, BLOCK=128, num_warps=4,
-            **self._early,
         )  # fmt: skip
 
     def _readout_tilde(self) -> None:
@@ -241,7 +234,7 @@ class Engine(Memory):
             self.radial_tilde, self.weights, self.hidden_tilde, self.graph.species, self.radial_back, 2 * pairs,
             self.radial_tilde.stride(0), self.places.size, self.hidden_tilde.stride(0), 0, TRANSPOSED=True, TYPED=False,
             TWIN=True, ROWS=rows, COLUMNS=self.radial_tile, INNER=self.tile, PREC=self.gradient_precision, STAGES=tuning.stages,
-            EARLY=False, num_warps=tuning.radial_back_warps,
+            num_warps=tuning.radial_back_warps,
         )  # fmt: skip
         self.generated.radial_backward[(self.radial_parts, layers, shape.chains)](
             self.unit, self.weights, self.hidden_tilde, self.partial, self.radial_offsets, shape.pairs,

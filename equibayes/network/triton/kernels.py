@@ -10,22 +10,11 @@ import triton.language as tl
 JOB = 16  # numbers of a job
 
 
-@triton.jit
-def wait_for_previous(EARLY: tl.constexpr):
-    """A kernel that is launched before the one in front of it has ended (EARLY) may not touch what that one writes until here.
-
-    Only then may the next be launched in its turn: so whatever was written two kernels ago can be read before this call.
-    """
-    if EARLY:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
-
-
 @triton.jit(do_not_specialize=["rows", "graph_nodes"])
 def linear(
     source, weights, out, species, jobs, rows, chain_source, chain_weights, chain_out, graph_nodes,
     TRANSPOSED: tl.constexpr, TYPED: tl.constexpr, TWIN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    INNER: tl.constexpr, PREC: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
+    INNER: tl.constexpr, PREC: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """out = source W + source₂ W₂[species], a tile of ROWS × COLUMNS a program; W transposed in the adjoint passes.
 
@@ -55,9 +44,6 @@ def linear(
         along = weight_stride
     if TWIN:
         there = here + tl.multiple_of(tl.load(job + 7), 16)
-    row_stride = tl.multiple_of(tl.load(job + 1), 16)
-    out += tl.multiple_of(tl.load(job), 16)
-    wait_for_previous(EARLY)
     for k in tl.range(0, length, INNER, num_stages=STAGES):
         a = tl.load(here + k, mask=valid, other=0.0)
         if TWIN:
@@ -88,6 +74,8 @@ def linear(
                 k = (turn - t * turns) * INNER
                 a = tl.load(here + k, mask=(kind == t)[:, None], other=0.0)
                 total = tl.dot(a, tl.load(matrix + t * type_stride + k * along), total, input_precision=PREC)
+    row_stride = tl.multiple_of(tl.load(job + 1), 16)
+    out += tl.multiple_of(tl.load(job), 16)
     tl.store(out + row[:, None] * row_stride + column[None, :], total, mask=valid)
 
 

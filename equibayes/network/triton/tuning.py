@@ -3,11 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-# the first GPUs on which a kernel can be launched before the one in front of it has ended
-EARLY_CAPABILITY = (9, 0)
-
 
 @dataclass(frozen=True)
 class Tuning:
@@ -33,7 +28,6 @@ class Tuning:
     radial_block: int = 64
     radial_warps: int = 8
     radial_programs: int = 64
-    early: bool = False
 
     @classmethod
     def best(cls, precision: str, rows: int) -> "Tuning":
@@ -44,7 +38,6 @@ class Tuning:
             "slots_collecting": 4 if rows < 256 else 1,
             "slots_giving": 4 if rows < 256 else 1 if many else 2,
             "rows": 64 if many else 32,
-            "early": torch.cuda.is_available() and torch.cuda.get_device_capability() >= EARLY_CAPABILITY,
         }
         if precision in ("bf16x3", "mixed"):
             common |= {"stages": 3, "radial_warps": 4} | ({} if few else {"rows": 64, "slots_giving": 1})

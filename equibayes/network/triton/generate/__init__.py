@@ -32,7 +32,7 @@ from equibayes.network.triton.generate.radial import radial
 
 HEADER = (
     '"""Generated from the irreps of a network; see equibayes/network/triton/generate."""\n\n'
-    "import triton\nimport triton.language as tl\n\nfrom equibayes.network.triton.kernels import bessel_basis, wait_for_previous\n"
+    "import triton\nimport triton.language as tl\n\nfrom equibayes.network.triton.kernels import bessel_basis\n"
 )
 
 

@@ -19,7 +19,7 @@ def collect(number: int, layer: LayerPlan, config: NetworkConfig) -> str:
         '@triton.jit(do_not_specialize=["nodes", "slots", "pairs", "graph_pairs", "graph_nodes"])',
         f"def collect_{number}(arena, harmonics, tangents, radial, sender, pair, degree, norm, nodes, slots, pairs, y, y_dot, out,",
         "    chain_arena, chain_radial, chain_tangents, graph_pairs, graph_nodes, DUAL: tl.constexpr, DOT: tl.constexpr,",
-        "    CB: tl.constexpr, BLOCKS: tl.constexpr, EB: tl.constexpr, EARLY: tl.constexpr):",
+        "    CB: tl.constexpr, BLOCKS: tl.constexpr, EB: tl.constexpr):",
     )
     with write:
         _preamble(write, layer, config)
@@ -91,11 +91,11 @@ def give(number: int, layer: LayerPlan, config: NetworkConfig) -> str:
         f"def give_{number}(arena, harmonics, tangents, radial, radial_out, edge_out, sender, pair, degree, norm, nodes, slots, pairs,",
         "    y, y_dot, g, g_tilde, out, chain_arena, chain_radial, chain_radial_out, chain_tangents, chain_edge, graph_pairs,",
         "    graph_nodes, DUAL: tl.constexpr, DOT: tl.constexpr, FIRST: tl.constexpr, GROUPS: tl.constexpr, CB: tl.constexpr,",
-        "    BLOCKS: tl.constexpr, EB: tl.constexpr, EARLY: tl.constexpr):",
+        "    BLOCKS: tl.constexpr, EB: tl.constexpr):",
     )
     with write:
-        _preamble(write, layer, config, "w = tl.load(norm + n)")
-        write("radial_out += chain*chain_radial_out", "edge_out += chain*chain_edge")
+        _preamble(write, layer, config)
+        write("radial_out += chain*chain_radial_out", "edge_out += chain*chain_edge", "w = tl.load(norm + n)")
         for index, (source, paths) in enumerate(giving_groups(layer)):
             with write.block(f"if group == {index} and c0 < {layer.inputs[source]}:"):
                 _give_group(write, layer, config, source, paths)
@@ -167,7 +167,7 @@ def _give_group(write: Writer, layer: LayerPlan, config: NetworkConfig, source: 
         write(f"tl.store(arena + out + {_feature(layer, source, i, 'n')} + cs, tl.sum(b{i}, 0))")
 
 
-def _preamble(write: Writer, layer: LayerPlan, config: NetworkConfig, *more: str) -> None:
+def _preamble(write: Writer, layer: LayerPlan, config: NetworkConfig) -> None:
     write(
         "n = tl.program_id(0).to(tl.int64)",
         "job = tl.program_id(1)",
@@ -186,8 +186,6 @@ def _preamble(write: Writer, layer: LayerPlan, config: NetworkConfig, *more: str
         "sender += chain*graph_nodes*slots + n*slots",
         "pair += chain*graph_nodes*slots + n*slots",
         "count = tl.load(degree + chain*graph_nodes + n)",
-        *more,
-        "wait_for_previous(EARLY)",
     )
 
 

@@ -14,8 +14,7 @@ def gate(number: int, layer: LayerPlan) -> str:
     write = Writer()
     write(
         '@triton.jit(do_not_specialize=["nodes"])',
-        f"def gate_{number}(arena, x, z, version, nodes, chain_arena, MODE: tl.constexpr, BLOCK: tl.constexpr,",
-        "    EARLY: tl.constexpr):",
+        f"def gate_{number}(arena, x, z, version, nodes, chain_arena, MODE: tl.constexpr, BLOCK: tl.constexpr):",
     )
     with write:
         write(
@@ -31,7 +30,6 @@ def gate(number: int, layer: LayerPlan) -> str:
             "z1 = z0 + version",
             "z2 = z1 + version",
             "z3 = z2 + version",
-            "wait_for_previous(EARLY)",
         )
         x_before = z_before = 0
         for index, irrep in enumerate(layer.outputs):
