@@ -1,6 +1,6 @@
 """Which cut of the work into programs is fastest on this GPU?  `Tuning` holds what was found on one H200.
 
-    python benchmarks/tuning.py --data frames.npz                        results/speed/tuning-bf16x3.json; five minutes on 16 cores
+    python benchmarks/tuning.py --data frames.npz                        results/speed/tuning-mixed.json; five minutes on 16 cores
     python benchmarks/tuning.py --data frames.npz --compile              the first part alone, which leaves the GPU to others
 
 For ethanol and aspirin with 1 and 8 chains of 32 frames a whole step of the sampler, and for 1000 silicon atoms energy and forces from
@@ -169,7 +169,7 @@ def improve(case: Case, precision: str, base: Tuning, others: Iterable[Tuning]) 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="what step.py --prepare wrote")
-    parser.add_argument("--precision", default="bf16x3", help="float32, tf32x3, bf16x3 (default) or tf32")
+    parser.add_argument("--precision", default="mixed", help="float32, tf32x3, bf16x3, mixed (default) or tf32")
     parser.add_argument("--compile", action="store_true", help="compile what will be measured and stop")
     parser.add_argument("--output", type=Path, help="default results/speed/tuning-PRECISION.json")
     parser.add_argument("--commit", help="of the code, where there is no repository")
