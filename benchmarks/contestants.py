@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,11 +21,13 @@ from equibayes.network.scales import fit_scales, rms_force
 BATCH = 4
 
 
+@cache
 def ethanol_frames() -> list[Structure]:
     """The first frames of the bundled rMD17 ethanol."""
     return list(bundled_ethanol()[:BATCH])
 
 
+@cache
 def ethanol_config(name: str) -> NetworkConfig:
     return fit_scales(preset(name), ethanol_frames())
 

@@ -36,25 +36,25 @@ GOAL = 5.0  # times faster than eight official evaluations
 
 
 class OfficialEnsemble:
-    """Eight official networks of one architecture with different weights, on prepared batches: neighbour lists are not timed."""
+    """Official networks of one architecture with different weights, on prepared batches: neighbour lists are not timed."""
 
-    def __init__(self, name: str, frames: Sequence[Structure], batch: int) -> None:
+    def __init__(self, networks: Sequence[Official], frames: Sequence[Structure], batch: int) -> None:
         from nequip.data import AtomicDataDict, from_ase
         from nequip.data.transforms import ChemicalSpeciesToAtomTypeMapper, NeighborListTransform
 
-        self.networks = [Official(name, seed) for seed in range(SAMPLES)]
-        config = ethanol_config(name)
+        self.networks = networks
+        config = ethanol_config(networks[0].name)
         species, neighbors = ChemicalSpeciesToAtomTypeMapper(config.type_names), NeighborListTransform(config.r_max)
         prepared = [neighbors(species(from_ase(frame.to_atoms()))) for frame in frames]
         self.batches = [
             AtomicDataDict.batched_from_list(prepared[start : start + batch]) for start in range(0, len(frames), batch)
         ]
 
-    def forces(self, networks: Sequence[Official] | None = None) -> list[np.ndarray]:
+    def forces(self) -> list[np.ndarray]:
         """[atoms of all frames, 3] from each network."""
         return [
             np.concatenate([each.model(batch.copy())["forces"].detach().numpy() for batch in self.batches])
-            for each in networks or self.networks
+            for each in self.networks
         ]
 
     def posterior(self) -> Posterior:
@@ -74,13 +74,13 @@ def posterior_of(model: StochasticModel, weights: torch.Tensor) -> Posterior:
 
 def speed(name: str, frames: Sequence[Structure], batches: Sequence[int], rounds: int) -> dict[str, Any]:
     """Official with the batch that suits it best; ours from structures to σ, neighbour lists included."""
+    networks = [Official(name, seed) for seed in range(SAMPLES)]
     tried = {}
     for batch in batches:
-        ensemble = OfficialEnsemble(name, frames, batch)
-        one = interleaved({"": lambda ensemble=ensemble: ensemble.forces(ensemble.networks[:1])}, 2, warm_up=1)[""]
-        tried[batch] = one.seconds / len(frames)
+        one = OfficialEnsemble(networks[:1], frames, batch)
+        tried[batch] = interleaved({"": one.forces}, 2, warm_up=1)[""].seconds / len(frames)
     best = min(tried, key=lambda batch: tried[batch])
-    official = OfficialEnsemble(name, frames, best)
+    official = OfficialEnsemble(networks, frames, best)
     posterior = official.posterior()
 
     def ours(k: int) -> Callable[[], Any]:

@@ -107,6 +107,9 @@ def test_a_stopped_study_goes_on(folder: Path) -> None:
 
 def test_a_finished_posterior(folder: Path) -> None:
     study(folder, "--paper-chain", "work/ethanol/point.posterior")
+    words = study(folder, "--paper-chain", "work/ethanol/point.posterior", "--keep-compact")
+    assert "done before" in words
+    assert result(folder, "half-precision")["members"] == 1
     ours, theirs = result(folder, "point"), result(folder, "paper-chain")
     assert theirs["steps"] == ours["steps"]
     assert theirs["raw"] == ours["raw"]
@@ -128,6 +131,22 @@ def test_tables_of_what_is_there(folder: Path) -> None:
     shown = [line.split("](")[1].rstrip(")") for line in page.splitlines() if line.startswith("![")]
     assert "roc.png" in shown
     assert all((folder / "out" / name).stat().st_size > 1000 for name in shown)
+
+
+def test_the_posterior_that_comes_along() -> None:
+    """The paper's chain on ethanol, in half precision: as good as the documentation says."""
+    from equibayes.data import bundled_ethanol
+    from equibayes.posterior.file import load
+    from equibayes.posterior.predict import predict
+
+    posterior = load(FOLDER.parents[1] / "results/rmd17/ethanol/ethanol.posterior")
+    assert posterior.calibration is not None
+    frames = bundled_ethanol("test")[:8]
+    found = list(predict(posterior, frames))
+    error = np.concatenate([p.forces - frame.forces for p, frame in zip(found, frames)])
+    sigma = np.concatenate([p.forces_std for p in found])
+    assert np.abs(error).mean() < 4e-3
+    assert 0.6 < np.abs(error / sigma).mean() < 1.1, "sqrt(2/pi) = 0.8 for errors that are normal with this sigma"
 
 
 def test_goals() -> None:

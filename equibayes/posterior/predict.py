@@ -33,7 +33,7 @@ DDOF = 0
 # Edges times samples evaluated at once; bounds the memory (about 0.12 MB an edge and sample for the paper's network).  A CPU is faster
 # with tensors that stay in its cache and need no new pages from the system for every operation; a GPU with many at once.
 EDGES_AT_ONCE = {"cpu": 10_000, "cuda": 50_000}
-# of matrix products on a GPU: the energy along a trajectory is as smooth as with float32; tf32 alone would make it rough (results/precision)
+# of matrix products on a GPU: the energy is as smooth as with float32; tf32 would make it rough (results/precision)
 PRECISION = "bf16x3"
 
 

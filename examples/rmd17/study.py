@@ -32,6 +32,7 @@ from benchmarks.provenance import provenance
 from equibayes.baselines.contestants import Contestant
 from equibayes.data import Dataset
 from equibayes.errors import InputError
+from equibayes.evaluation.tables import measure
 from equibayes.files import make_folder, write_text
 from equibayes.posterior.file import Posterior, load
 from equibayes.sampling.chain import Interrupted
@@ -95,7 +96,7 @@ def main() -> int:
     study.about = {"commit": options.commit} if options.commit else {}
     with study.pool:
         if options.paper_chain:
-            study.test_finished(options.paper_chain)
+            study.test_finished(options.paper_chain, compact=options.keep_compact)
         for method in methods:
             if not study.carry_out(method, deadline, compact=options.keep_compact and method == "bayes"):
                 print(f"{case.name}: not finished; the same command goes on with {method}", flush=True)
@@ -133,16 +134,19 @@ class Study:
             return False
         calibrated = self.test(found, self.frames)
         if compact:
-            self.write_compact(calibrated)
+            self.write_compact(calibrated, self.case.held_back)
         return True
 
-    def test_finished(self, file: Path) -> None:
+    def test_finished(self, file: Path, *, compact: bool = False) -> None:
         """The posterior of a file, as `paper-chain`."""
+        found, held_back = finished_elsewhere(file, self.case)
         if self._result(PAPER_CHAIN).exists():
             print(f"{self.case.name} {PAPER_CHAIN}: done before", flush=True)
-            return
-        found, held_back = finished_elsewhere(file, self.case)
-        self.test(found, Frames(held_back, self.case.test, self.device))
+            calibrated = Frames(held_back, self.case.test[:1], self.device).ask(found.posterior)[0] if compact else None
+        else:
+            calibrated = self.test(found, Frames(held_back, self.case.test, self.device))
+        if compact and calibrated is not None:
+            self.write_compact(calibrated, held_back)
 
     def test(self, found: Contestant, frames: Frames) -> Posterior:
         """Predict all frames; the rest is done in the background.  The posterior comes back calibrated."""
@@ -165,14 +169,14 @@ class Study:
         self.pending.append(self.pool.submit(finish))
         return calibrated
 
-    def write_compact(self, calibrated: Posterior) -> None:
+    def write_compact(self, calibrated: Posterior, held_back: Dataset) -> None:
         """A small file for the documentation, and what half precision changes."""
         path = self.output / f"{self.case.name}.posterior"
         kept = [record for record in calibrated.history if "validation_force_mae" in record]
         kept = [{name: value for name, value in record.items() if name not in LEFT_OUT} for record in kept]
         small = replace(calibrated, history=kept)
         small.save(path, half_precision=True)
-        some = Frames(self.case.held_back, self.case.test[:HALF_FRAMES], self.device)
+        some = Frames(held_back, self.case.test[:HALF_FRAMES], self.device)
         before, after = (some.ask(posterior)[1][-1] for posterior in (calibrated, load(path)))
         moved, sigma = after.force_mean - before.force_mean, after.force_sigma / before.force_sigma - 1
         effect = {
@@ -183,9 +187,12 @@ class Study:
             "force_change_rms": float((moved**2).mean() ** 0.5),
             "force_change_max": float(abs(moved).max()),
             "energy_change_rms": float(((after.energy_mean - before.energy_mean) ** 2).mean() ** 0.5),
+            "sigma_relative_change_rms": float((sigma**2).mean() ** 0.5),
             "sigma_relative_change_max": float(abs(sigma).max()),
             "force_mae_before": float(abs(before.force_error).mean()),
             "force_mae_after": float(abs(after.force_error).mean()),
+            "force_mll_before": measure(before)["force_mll"],
+            "force_mll_after": measure(after)["force_mll"],
             "units": {"force": "eV/Å", "energy": "eV"},
             "provenance": provenance() | self.about,
         }

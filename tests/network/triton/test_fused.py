@@ -255,7 +255,7 @@ def test_reasons_to_use_the_reference():
 def test_kernels_compile_for_gpus_that_are_not_here(capability, precision, tmp_path):
     """Ampere as well as Hopper: Triton compiles without a device.  The command is the one by which a run compiles in parallel."""
     work = {
-        "network": asdict(LEVEL1),
+        "network": asdict(TINY),
         "precision": precision,
         "chains": 1,
         "tuning": asdict(Tuning.best(precision, 5000)),
