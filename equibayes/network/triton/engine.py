@@ -135,12 +135,16 @@ class Engine(Memory):
 
     def _linear(self, jobs: torch.Tensor, version: int, *, transposed: bool = False, typed: bool = False) -> None:
         shape, tuning = self.shape, self.tuning
-        rows, precision = tuning.rows, self.precision if version < 2 else self.gradient_precision
+        if version < 2:
+            precision, rows, stages, warps = self.precision, tuning.rows, tuning.stages, tuning.warps
+        else:
+            precision, rows = self.gradient_precision, tuning.tangent_rows
+            stages, warps = tuning.tangent_stages, tuning.tangent_warps
         arena = self.arena[:, version:]
         kernels.linear[(_div(shape.nodes, rows), len(jobs), shape.chains)](
             arena, self.weights, arena, self.graph.species, jobs, shape.nodes, self.arena.stride(0), self.places.size,
             self.arena.stride(0), self._graph_nodes, TRANSPOSED=transposed, TYPED=typed, TWIN=False, ROWS=rows,
-            COLUMNS=self.tile, INNER=self.tile, PREC=precision, STAGES=tuning.stages, num_warps=tuning.warps,
+            COLUMNS=self.tile, INNER=self.tile, PREC=precision, STAGES=stages, num_warps=warps,
         )  # fmt: skip
 
     def _collect(self, number: int, *, dual: bool) -> None:
