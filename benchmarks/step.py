@@ -232,9 +232,7 @@ def measure(
     def step(name: str, chains: int, batch: int, precision: str) -> None:
         key = f"{name} K={chains} B={batch} {precision}"
         attempt(
-            result["steps"],
-            key,
-            lambda: {"name": name, **sampler_step(all_frames[name], chains, batch, precision)},
+            result["steps"], key, lambda: {"name": name, **sampler_step(all_frames[name], chains, batch, precision)}
         )
 
     def move(name: str, frame: Structure, config: NetworkConfig, k: int, precision: str, skin: float) -> None:

@@ -280,6 +280,7 @@ def summary_lines(
 ) -> list[str]:
     """What happened, for people."""
     from equibayes.simulate.md import folder_of
+    from equibayes.simulate.trust import STATES
 
     statistics, atoms = result.statistics, len(result.atoms)
     time = result.step * arguments.timestep / 1e3
@@ -296,7 +297,7 @@ def summary_lines(
         f"atom {statistics.largest_atom} ({element}, counted from 0)"
     )
     if watch.trust != type(watch.trust)() or statistics.states["unknown"]:
-        shares = ", ".join(f"{100 * statistics.fraction(state):.1f} % {state}" for state in statistics.states)
+        shares = ", ".join(f"{100 * statistics.fraction(state):.1f} % {state}" for state in STATES)
         lines.append(f"frames       {shares}; {result.candidates} candidates written")
     if labels := summary.get("labels"):
         share = f"{100 * labels['share_of_steps']:.2f} % of the steps called the labeller"

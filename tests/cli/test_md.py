@@ -57,9 +57,14 @@ def test_killed_again_and_again(uninterrupted: Path, tmp_path: Path) -> None:
     time.sleep(0.5)
     process.kill()
     program.finish(process)
-    status, _, err = program.run([*RUN, "--resume"], tmp_path)
+    status, out, err = program.run([*RUN, "--resume"], tmp_path)
     assert (status, err) == (0, "")
     assert_same_files(tmp_path, uninterrupted)
+    assert frames_line(out) == frames_line((uninterrupted / "out.txt").read_text())
+
+
+def frames_line(out: str) -> str:
+    return next(line for line in out.splitlines() if line.startswith("frames "))
 
 
 def test_interrupted(uninterrupted: Path, tmp_path: Path) -> None:
