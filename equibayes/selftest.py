@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -226,6 +227,19 @@ def check_gradient(
     yield Check(f"{name}: same bits again", float((results[0] != results[1]).sum()), 0.0)
 
 
+@contextmanager
+def cut_for(rows: int) -> Iterator[None]:
+    """Work is cut into programs as it would be for so many atoms."""
+    from equibayes.network.triton.tuning import Tuning
+
+    best = Tuning.best
+    Tuning.best = classmethod(lambda cls, precision, _: best(precision, rows))  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Tuning.best = best  # type: ignore[method-assign]
+
+
 def check_steps(
     name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, device: str
 ) -> Iterator[Check]:
@@ -338,6 +352,11 @@ def all_checks(small: bool, device: str) -> Iterator[Check]:
         yield from check_gradient(name, config, training, 2, "float32", device)
     for chains in (1, 3, 8, 16):
         yield from check_gradient(f"paper, K={chains}", NETWORKS["paper"], training, chains, "float32", device)
+    for rows in (500, 2000, 5000):  # what there is of cuts besides that for these few atoms
+        with cut_for(rows):
+            name = f"paper, as for {rows} atoms"
+            yield from check_predictions(name, NETWORKS["paper"], training, 8, "bf16x3", device)
+            yield from check_gradient(name, NETWORKS["paper"], training, 8, "mixed", device)
     for precision in ("tf32x3", "bf16x3", "mixed", "tf32"):
         yield from check_gradient(f"paper, {precision}", NETWORKS["paper"], training, 2, precision, device)
     yield from check_steps("paper", NETWORKS["paper"], training, 3, device)

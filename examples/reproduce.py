@@ -76,7 +76,7 @@ def all_jobs(given: argparse.Namespace) -> list[Job]:
     """The most wanted first."""
     data, work, results = given.data, given.work, given.results
     commit = ["--commit", given.commit] if given.commit else []
-    steps = ["--burn-in", str(given.burn_in)] if given.burn_in else []
+    steps = ["--set", *given.set] if given.set else []
 
     def script(name: str, *arguments: object) -> tuple[str, ...]:
         return (sys.executable, str(HERE / name), *(str(a) for a in arguments), *commit)
@@ -107,7 +107,7 @@ def all_jobs(given: argparse.Namespace) -> list[Job]:
     for case in ("3bpa", "pedot", "alkanes"):
         places = ["--folder", work / "domain-shift", "--output", results / "domain-shift", "--device", given.device]
         places += ["--data", data / "alkanes"] if case == "alkanes" else []
-        jobs.append(Job(f"shift-{case}", script("domain_shift/study.py", case, *places)))
+        jobs.append(Job(f"shift-{case}", script("domain_shift/study.py", case, *places, *steps)))
     places = ["--folder", work / "one-or-many", "--output", results / "one-or-many", "--device", given.device]
     jobs.append(Job("one-or-many", script("one_or_many.py", *places)))
     chain = work / "chain.posterior"
@@ -246,7 +246,13 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help="names or patterns, see --list")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after which everything is stopped")
     parser.add_argument("--lanes", type=int, default=4, help="studies at a time (default 4)")
-    parser.add_argument("--burn-in", type=int, metavar="STEPS", help="of the rMD17 studies (default: the preset's)")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="settings of rMD17 and domain shift: burn_in.steps=12000",
+    )
     parser.add_argument("--device", default="cuda", help="cuda (default) or cpu, which takes weeks")
     parser.add_argument("--commit", help="of the code, where there is no git")
     parser.add_argument("--list", action="store_true", help="print names and commands and stop")

@@ -21,14 +21,23 @@ def job(reproduce, name: str, code: str, after: str | None = None):
 
 
 def test_names_of_studies_and_their_scripts():
-    command = [sys.executable, "examples/reproduce.py", "--list", "--only", "chain*", "rmd17-*", "--burn-in", "99"]
+    command = [
+        sys.executable,
+        "examples/reproduce.py",
+        "--list",
+        "--only",
+        "chain*",
+        "rmd17-*",
+        "--set",
+        "burn_in.steps=99",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [line[0] for line in lines[:3]] == ["chain", "chain-test", "rmd17-ethanol-many"], "in the order of --only"
     assert len(lines) == 2 + 2 * 6
     for line in lines[1:]:
         assert Path(line[2]).is_file()
-    assert all("99" in line for line in lines[2:])
+    assert all("burn_in.steps=99" in line for line in lines[2:])
     bad = subprocess.run([*command, "--only", "nonsense"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert bad.returncode == 1
     assert bad.stderr == "--only nonsense: no study is named so; see --list\n"

@@ -110,9 +110,11 @@ class MovingModel:
             self.positions, graph.order, graph.ends, self.shift, graph.vector, shape.pairs, BLOCK=128
         )
         engine.evaluate()
+        at_once = 128 if shape.pairs < 2048 else 1024
         kernels.pack[(shape.chains,)](
             engine.energies, engine.forces, engine.deviations, engine.pull, graph.vector, engine.unit, graph.order, self.results,
-            shape.nodes, shape.pairs, shape.chains, R_MAX=self.model.config.r_max, BLOCK=128,
+            shape.nodes, shape.pairs, shape.chains, R_MAX=self.model.config.r_max, BLOCK=at_once,
+            num_warps=4 if at_once == 128 else 8,
         )  # fmt: skip
 
 

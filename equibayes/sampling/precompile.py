@@ -22,8 +22,8 @@ from equibayes.network.irreps import plan_layers
 if TYPE_CHECKING:
     from equibayes.network.triton.tuning import Tuning
 
-# from so many on, kernels are the same for any number of chains
-MANY_CHAINS = 4
+# from so many on, kernels are the same for any number of chains: the gradient is one sum
+MANY_CHAINS = 16
 
 
 def precompile(

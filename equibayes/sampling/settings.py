@@ -228,7 +228,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "network_preset": "paper",
         "chains": 8,
         "samples": 16,
-        "burn_in": {"steps": 24_000, "batch_size": 8, "initial": 3e-2, "final": 3e-5, "noise_free": 0.5},
+        "burn_in": {"steps": 24_000, "batch_size": 8, "initial": 3e-2, "final": 3e-5, "noise_free": 0.9},
         "cycles": {"length": 2_000, "batch_size": 8},
     },
     # the paper's settings (appendix A.3): 1.35 million steps

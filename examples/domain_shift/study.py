@@ -24,6 +24,7 @@ from cases import CASES, INSIDE, Case, small
 from measures import TIMES_INSIDE, curves, detection, inside_error, measured
 
 from equibayes.baselines.contestants import METHODS, Contestant, obtain
+from equibayes.config import parse_overrides
 from equibayes.errors import InputError
 from equibayes.evaluation.evaluated import Evaluated, evaluate_each, recalibrated
 from equibayes.files import make_folder, write_text
@@ -45,15 +46,8 @@ MEMBERS = 8
 def settings(case: Case, options: argparse.Namespace) -> SampleConfig:
     """The preset `standard`, what the study needs, what the user says; frames to validate on are given by the study."""
     own: dict[str, Any] = {"seed": options.seed, "data": {"validation": 0}, "output": {"checkpoint_seconds": 20.0}}
-    told: dict[str, Any] = {"burn_in": {}, "cycles": {}}
-    if options.steps:
-        told["burn_in"]["steps"] = options.steps
-    if options.cycle:
-        told["cycles"]["length"] = options.cycle
-    if options.batch_size:
-        told["burn_in"]["batch_size"] = told["cycles"]["batch_size"] = options.batch_size
     network = None if options.quick else options.network
-    return sample_config("standard", network, own, case.settings, told)
+    return sample_config("standard", network, own, case.settings, parse_overrides(options.set))
 
 
 def settings_of(method: str, case: Case, config: SampleConfig) -> SampleConfig:
@@ -188,10 +182,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--methods", nargs="+", choices=METHODS, default=DEFAULT_METHODS, help="bayes dropout ensemble by default"
     )
     parser.add_argument(
-        "--steps", type=int, help="of the burn-in, filled up to whole epochs (default: 24000, pedot 8000)"
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="settings that differ from the study's: burn_in.steps=8000",
     )
-    parser.add_argument("--cycle", type=int, help="steps from one sample of a chain to the next (default: 2000)")
-    parser.add_argument("--batch-size", type=int, help="frames in a minibatch (default: 8, pedot 2)")
     parser.add_argument("--network", help="another network than `paper`: tiny, small, …")
     parser.add_argument("--seed", type=int, default=0, help="of splits, chains and minibatches")
     parser.add_argument("--commit", help="of the code, where there is no git")

@@ -271,15 +271,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{folder / 'README.md'}: {made}")
 
 
+SETTINGS = (
+    ("burn_in", "steps"),
+    ("burn_in", "noise_free"),
+    ("burn_in", "batch_size"),
+    ("cycles", "length"),
+    ("cycles", "batch_size"),
+)
+"""That have changed, or could have, since results were made; a rival's burn-in is as long as a whole chain."""
+
+
 def commands(studies: dict[str, Found]) -> str:
     """That gave these results."""
     lines = []
     for case, methods in studies.items():
         config = methods.get("bayes", next(iter(methods.values())))["settings"]
-        sizes = f"--cycle {config['cycles']['length']} --batch-size {config['burn_in']['batch_size']} --seed {config['seed']}"
-        steps = f"--steps {config['burn_in']['steps']} {sizes}" if "bayes" in methods else sizes
+        values = [
+            f"{part}.{name}={config[part][name]}" for part, name in SETTINGS if "bayes" in methods or name != "steps"
+        ]
+        steps = f"--seed {config['seed']} --set {' '.join(values)} precision={config['precision']}"
         lines.append(
-            f"python examples/domain_shift/study.py {case} --device cuda {steps} --methods {' '.join(methods)}"
+            f"python examples/domain_shift/study.py {case} --device cuda --methods {' '.join(methods)} {steps}"
         )
     return "\n".join(lines)
 

@@ -30,6 +30,7 @@ from testing import Frames, describe, held_back_history
 
 from benchmarks.provenance import provenance
 from equibayes.baselines.contestants import Contestant
+from equibayes.config import parse_overrides
 from equibayes.data import Dataset
 from equibayes.errors import InputError
 from equibayes.evaluation.tables import measure
@@ -71,7 +72,13 @@ def main() -> int:
     parser.add_argument("--train", type=int, metavar="N", help="learn from N frames of train_01 and hold back 30 more")
     parser.add_argument("--methods", help=f"some of {','.join(METHODS)} (default: all, in this order)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of this call, after which sampling stops")
-    parser.add_argument("--burn-in", type=int, metavar="STEPS", help="steps of the burn-in (default: the preset's)")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="settings that differ from the preset's: burn_in.steps=12000",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--paper-chain", type=Path, metavar="FILE", help="test a finished posterior of the same frames")
     parser.add_argument(
@@ -86,7 +93,7 @@ def main() -> int:
     if unknown:
         raise InputError(f"--methods {unknown[0]}: choose from {', '.join(METHODS)}")
     device = torch.device("cpu" if options.quick else options.device)
-    changes = {"burn_in": {"steps": options.burn_in}} if options.burn_in else {}
+    changes = parse_overrides(options.set)
     case = make_case(
         options.molecule, options.data, train=options.train, seed=options.seed, quick=options.quick, changes=changes
     )

@@ -29,8 +29,8 @@ from equibayes.sampling.records import round_significant
 KS = (1, 2, 4, 8)
 MULTIPLE = 3
 """Where no error reaches the paper's 1 kcal/(mol Å), outliers are those above so many times the mean absolute error."""
-# edges of a batch: with 8 samples about 26 GB of a GPU that others use too
-EDGES = {"cuda": 100_000, "cpu": 1_250}
+# edges of a batch: with 8 samples about 8 GB of a GPU that others use too
+EDGES = {"cuda": 30_000, "cpu": 1_250}
 LEVELS = np.linspace(0.01, 0.99, 99)
 POINTS, BINS = 200, 60
 

@@ -33,7 +33,7 @@ class Engine(Memory):
         for number in range(len(self.arenas)):
             self._linear(self.before[number], 0)
             if self.lean:
-                self._radial_weights(self.radial_jobs[number : number + 1])
+                self._radial_weights(self.radial_jobs[number])
             self._collect(number, dual=False)
             self._linear(self.after[number], 0, typed=True)
             self._gate(number, 0)
@@ -49,7 +49,7 @@ class Engine(Memory):
             self._gate(number, 1)
             self._linear(self.after_back[number], 1, transposed=True)
             if self.lean and number + 1 < len(self.arenas):
-                self._radial_weights(self.radial_jobs[number : number + 1])
+                self._radial_weights(self.radial_jobs[number])
             self._give(number, dual=False)
             if number:
                 self._linear(self.before_back[number], 1, transposed=True, typed=True)
@@ -62,7 +62,7 @@ class Engine(Memory):
         )  # fmt: skip
 
     def differentiate(self) -> None:
-        """Versions 2 and 3 and from them the gradient of the loss by the weights, as PARTS sums.
+        """Versions 2 and 3 and from them the gradient of the loss by the weights, as several sums.
 
         `direction`, `deviation_tilde` and `energy_bar` say what the loss is (see density.likelihood).
         """
@@ -110,7 +110,7 @@ class Engine(Memory):
             self.places.size, self._graph_pairs, LAYERS=len(self.arenas), **self._radial_constants(self.precision), BLOCK=32,
         )  # fmt: skip
         if not self.lean:
-            self._radial_weights(self.radial_jobs)
+            self._radial_weights(self.all_radial_jobs)
 
     def _radial_weights(self, jobs: torch.Tensor) -> None:
         """R and R' of some layers from the last hidden layer of their radial networks."""
@@ -158,7 +158,7 @@ class Engine(Memory):
             self.graph.pair, self.graph.degree, self.norm, shape.nodes, shape.slots, shape.pairs, y, y + 2 * self.version,
             out + 2 * self.version * dual, self.arena.stride(0), self.radial.stride(0), self.tangents.stride(0),
             self._graph_pairs, self._graph_nodes, DUAL=dual, DOT=number > 0, CB=channels, BLOCKS=blocks, EB=at_once,
-            num_warps=at_once,
+            num_warps=at_once, maxnreg=self._registers(dual),
         )  # fmt: skip
 
     def _give(self, number: int, *, dual: bool) -> None:
@@ -173,7 +173,11 @@ class Engine(Memory):
             self.arena.stride(0), self.radial.stride(0), radial_out.stride(0), self.tangents.stride(0), self.edge.stride(0),
             self._graph_pairs, self._graph_nodes, DUAL=dual, DOT=number > 0, FIRST=sum(self.jobs_giving[:number]),
             GROUPS=sum(self.jobs_giving), CB=channels, BLOCKS=channel_blocks(layer, channels), EB=at_once, num_warps=at_once,
+            maxnreg=self._registers(dual),
         )  # fmt: skip
+
+    def _registers(self, dual: bool) -> int:
+        return self.tuning.tangent_registers if dual else self.tuning.registers
 
     def _gate(self, number: int, mode: int) -> None:
         shape, layer = self.shape, self.network.layers[number]
@@ -181,7 +185,8 @@ class Engine(Memory):
         z = next(iter(self.arenas[number].z.values()))
         size = shape.nodes * max(layer.outputs.values())
         getattr(self.generated, f"gate_{number}")[(_div(size, 128), len(layer.outputs), shape.chains)](
-            self.arena, x, z, self.version, shape.nodes, self.arena.stride(0), MODE=mode, BLOCK=128, num_warps=4,
+            self.arena, x, z, self.version, self.apart, shape.nodes, self.arena.stride(0), MODE=mode,
+            PIECES=self.tuning.pieces, BLOCK=128, num_warps=4,
         )  # fmt: skip
 
     def _readout_tilde(self) -> None:
@@ -218,7 +223,7 @@ class Engine(Memory):
         kernels.weight_gradient[(len(self.gradients), shape.chains, self.parts)](
             self.arena, self.arena[:, 1:], self.gradient, self.graph.species, self.ranges, self.gradients, shape.nodes,
             self.version, self.arena.stride(0), self.arena.stride(0), self.places.size, self.gradient.stride(0),
-            self._graph_nodes, TYPES=len(config.type_names), SORTED=self.sorted, TWIN=False, PARTS=self.parts,
+            self._graph_nodes, TYPES=len(config.type_names), SORTED=self.sorted, TWIN=False,
             ROWS=tuning.gradient_rows, INNER=self.tile, COLUMNS=self.tile, PREC=self.gradient_precision,
             STAGES=tuning.gradient_stages, num_warps=tuning.gradient_warps,
         )  # fmt: skip
@@ -236,15 +241,15 @@ class Engine(Memory):
         pairs, rows = shape.pairs, tuning.radial_back_rows
         kernels.linear[(_div(2 * pairs, rows), len(self.radial_back), shape.chains)](
             self.radial_tilde, self.weights, self.hidden_tilde, self.graph.species, self.radial_back, 2 * pairs,
-            self.radial_tilde.stride(0), self.places.size, self.hidden_tilde.stride(0), 0, TRANSPOSED=True, TYPED=False,
+            self.radial_tilde.stride(0), self.places.size, self.hidden_tilde.stride(1), 0, TRANSPOSED=True, TYPED=False,
             TWIN=True, ROWS=rows, COLUMNS=self.radial_tile, INNER=self.tile, PREC=self.gradient_precision, STAGES=tuning.stages,
             num_warps=tuning.radial_back_warps,
         )  # fmt: skip
         self.generated.radial_backward[(self.radial_parts, layers, shape.chains)](
             self.unit, self.weights, self.hidden_tilde, self.partial, self.radial_offsets, shape.pairs,
-            self.places.of["bessel"], self.radial_turns, self.places.size, self._graph_pairs, LAYERS=layers,
-            SIZE=self.radial_size, **self._radial_constants(self.gradient_precision), BLOCK=tuning.radial_block,
-            num_warps=tuning.radial_warps,
+            self.places.of["bessel"], self.radial_turns, self.places.size, self._graph_pairs, self.hidden_tilde.stride(0),
+            LAYERS=layers, PIECES=tuning.radial_pieces, SIZE=self.radial_size,
+            **self._radial_constants(self.gradient_precision), BLOCK=tuning.radial_block, num_warps=tuning.radial_warps,
         )  # fmt: skip
         size = layers * (self.radial_size - config.num_bessels) + config.num_bessels
         kernels.add_partial[(_div(size, 128), shape.chains)](
@@ -254,7 +259,7 @@ class Engine(Memory):
         kernels.weight_gradient[(len(self.radial_gradients), shape.chains, self.parts)](
             self.hidden, self.radial_tilde, self.gradient, self.graph.species, self.ranges, self.radial_gradients, 2 * pairs, 0,
             self.hidden.stride(0), self.radial_tilde.stride(0), self.places.size, self.gradient.stride(0), 0,
-            TYPES=1, SORTED=True, TWIN=True, PARTS=self.parts, ROWS=tuning.gradient_rows, INNER=self.radial_tile,
+            TYPES=1, SORTED=True, TWIN=True, ROWS=tuning.gradient_rows, INNER=self.radial_tile,
             COLUMNS=self.tile, PREC=self.gradient_precision, STAGES=tuning.gradient_stages, num_warps=tuning.gradient_warps,
         )  # fmt: skip
 

@@ -84,9 +84,9 @@ def wide_linear(
     source, weights, out, jobs, rows, chain_source, chain_weights, chain_out,
     ROWS: tl.constexpr, INNER: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr, PREC: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """out = source W for a W that is much wider than high: a program keeps its rows of the source and goes through all columns.
+    """out = source W for a W that is much wider than high: a program keeps its rows of the source and goes through the columns.
 
-    job: out, columns (also the row stride of out and W); source, row stride; W.   WIDE: the inner length filled up to a power of two.
+    job: out, row stride of out and W; source, row stride; W; how many columns.   WIDE: the inner length filled up to a power of two.
     """
     job = jobs + tl.program_id(1) * 16
     chain = tl.program_id(2).to(tl.int64)
@@ -99,7 +99,7 @@ def wide_linear(
     out += chain * chain_out + tl.multiple_of(tl.load(job), 16)
     stride = tl.multiple_of(tl.load(job + 3), 16)
     a = tl.load(source + row[:, None] * stride + inner[None, :], mask=valid & (inner < INNER)[None, :], other=0.0)
-    for c in tl.range(0, columns.to(tl.int32), COLUMNS, num_stages=STAGES):
+    for c in tl.range(0, tl.load(job + 5).to(tl.int32), COLUMNS, num_stages=STAGES):
         matrix = weights + inner[:, None] * columns + c + column[None, :]
         if INNER == WIDE:
             w = tl.load(matrix)
@@ -112,12 +112,12 @@ def wide_linear(
 @triton.jit(do_not_specialize=["nodes", "graph_nodes"])
 def weight_gradient(
     left, right, out, species, ranges, jobs, nodes, version, chain_left, chain_right, chain_out, part_out, graph_nodes,
-    TYPES: tl.constexpr, SORTED: tl.constexpr, TWIN: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, INNER: tl.constexpr,
+    TYPES: tl.constexpr, SORTED: tl.constexpr, TWIN: tl.constexpr, ROWS: tl.constexpr, INNER: tl.constexpr,
     COLUMNS: tl.constexpr, PREC: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """W̃ = xᵀ ỹ + ẋᵀ ȳ, a tile of INNER × COLUMNS a program, rows divided into PARTS sums that the sampler adds up.
+    """W̃ = xᵀ ỹ + ẋᵀ ȳ, a tile of INNER × COLUMNS a program, rows divided into sums that the sampler adds up.
 
-    job: out, its row stride; left, row stride; right, row stride; blocks of `nodes` rows; type of the atoms (−1: all); versions; TWIN:
+    job: out, its row stride; left, row stride; right, row stride; rows of an atom; type of the atoms (−1: all); versions; TWIN:
     distance of a second array to be added to the right one.   SORTED: no other atoms lie between those of one type.
     """
     job = jobs + tl.program_id(0) * 16
@@ -132,30 +132,27 @@ def weight_gradient(
         tl.load(job + 7).to(tl.int32),
         tl.load(job + 8).to(tl.int32),
     )
-    low, high, outer = 0, components * nodes, 1
+    low, high = 0, nodes
     species += chain * graph_nodes
     if kind >= 0:
         low = tl.load(ranges + (chain * (graph_nodes > 0) * TYPES + kind) * 2)
         high = tl.load(ranges + (chain * (graph_nodes > 0) * TYPES + kind) * 2 + 1)
-        outer = components
+    low, high = low * components, high * components
     turns = (high - low + ROWS - 1) // ROWS
-    per_version = outer * turns
-    count = versions * per_version
-    share = (count + PARTS - 1) // PARTS
+    count = versions * turns
+    share = (count + tl.num_programs(2) - 1) // tl.num_programs(2)
     if TWIN:
         twin = tl.multiple_of(tl.load(job + 9), 16)
     total = tl.zeros([INNER, COLUMNS], tl.float32)
     # nothing in this loop depends on what another load brings, so that loads can run ahead
     for i in tl.range(part * share, tl.minimum(count, part * share + share), num_stages=STAGES):
-        v = i // per_version
-        rest = i - v * per_version
-        m = rest // turns
-        atom = low + (rest - m * turns) * ROWS + lane
-        valid = atom < high
+        v = i // turns
+        number = low + (i - v * turns) * ROWS + lane
+        valid = number < high
         if not SORTED:
-            own = tl.load(species + atom % nodes)
+            own = tl.load(species + number // components, mask=valid, other=0)
             valid = valid & ((own == kind) | (own * 0 + kind < 0))
-        row = (m * nodes + atom).to(tl.int64)[:, None]
+        row = number.to(tl.int64)[:, None]
         # versions: value with tilde, then tangent with adjoint
         a = tl.load(left + v * 2 * version + row * left_stride + inner[None, :], mask=valid[:, None], other=0.0)
         here = right + (1 - v) * 2 * version + row * right_stride + column[None, :]
@@ -165,6 +162,17 @@ def weight_gradient(
         total = tl.dot(tl.trans(a), b, total, input_precision=PREC)
     out += chain * chain_out + part.to(tl.int64) * part_out + tl.multiple_of(tl.load(job), 16)
     tl.store(out + inner[:, None] * tl.multiple_of(tl.load(job + 1), 16) + column[None, :], total)
+
+
+@triton.jit
+def pieced(place, apart, valid, PIECES: tl.constexpr):
+    """The sum of the pieces into which linears have divided a result; it is left where the first of them was."""
+    total = tl.load(place, mask=valid, other=0.0)
+    if PIECES > 1:
+        for piece in tl.static_range(1, PIECES):
+            total += tl.load(place + piece * apart, mask=valid, other=0.0)
+        tl.store(place, total, mask=valid)
+    return total
 
 
 @triton.jit(do_not_specialize=["nodes", "start", "embedding", "graph_nodes"])

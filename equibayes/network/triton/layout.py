@@ -3,7 +3,7 @@
 Weights: the flat buffer of a chain with every array moved to a multiple of 64 numbers, already scaled for the forward pass.
 Features: one *arena* a chain holds, for each of the four versions (see generate.py) and each layer,
 
-    x [irrep][2l+1, N, C]  →  y = x W₁  →  S (collected) [target][2l+1, N, paths·C]  →  z = S W₂ + x W_sc[species]  →  gate  →  next x
+    x [irrep][N, 2l+1, C]  →  y = x W₁  →  S (collected) [target][N, 2l+1, paths·C]  →  z = S W₂ + x W_sc[species]  →  gate  →  next x
 """
 
 from dataclasses import dataclass
@@ -77,6 +77,54 @@ class LayerArena:
 
 
 @dataclass(frozen=True)
+class Pieces:
+    """Into how many pieces long sums of z and x̄ are divided, so that a few atoms keep a GPU busy; the gate adds them up.
+
+    apart: from one piece of a result to the next in an arena;  typed: what a block of weights of the species costs, in blocks.
+    """
+
+    count: int = 1
+    apart: int = 0
+    typed: int = 1
+
+    def divide(self, job: Job, tile: int, along: tuple[int, int]) -> list[Job]:
+        """along: numbers from one row of the inner length to the next, in both matrices."""
+        if self.count == 1:
+            return [job]
+        job = job + [0] * (13 - len(job))
+        plain, typed = job[4] // tile, job[9] // tile
+        jobs = []
+        for number, (first, end) in enumerate(_shares([1] * plain + [self.typed] * typed, self.count)):
+            own = list(job)
+            own[0] += number * self.apart
+            for length, source, matrix, step, low, high in (
+                (4, 2, 5, along[0], min(first, plain), min(end, plain)),
+                (9, 7, 10, along[1], max(first, plain) - plain, max(end, plain) - plain),
+            ):
+                own[length] = (high - low) * tile
+                if high > low:
+                    own[source] += low * tile
+                    own[matrix] += low * tile * step
+            jobs.append(own)
+        return jobs
+
+
+def _shares(costs: list[int], count: int) -> list[tuple[int, int]]:
+    """Neighbouring costs together, in at most `count` shares, the largest as small as it can be."""
+    for limit in range(max(costs), sum(costs) + 1):
+        shares, first = [], 0
+        while first < len(costs):
+            end = first
+            while end < len(costs) and sum(costs[first : end + 1]) <= limit:
+                end += 1
+            shares.append((first, end))
+            first = end
+        if len(shares) <= count:
+            break
+    return shares
+
+
+@dataclass(frozen=True)
 class Jobs:
     """The jobs of one layer: three linear stages forward and back, and its weight gradients."""
 
@@ -87,26 +135,31 @@ class Jobs:
     gradients: list[Job]
 
 
-def layer_jobs(arena: LayerArena, places: WeightPlaces, number: int, types: int, tile: int, *, first: bool) -> Jobs:
-    """`tile`: columns of a program; a job is one component of one irrep and one tile of columns."""
-    layer, n = arena.layer, arena.nodes
+def layer_jobs(
+    arena: LayerArena, places: WeightPlaces, number: int, types: int, tile: int, pieces: Pieces, *, first: bool
+) -> Jobs:
+    """`tile`: columns of a program; a job is one component of one irrep and one tile of columns, and one piece of a sum."""
+    layer = arena.layer
     before, after, after_back, before_back, gradients = [], [], [], [], []
     versions = 1 if first else 2  # the embedding does not move with the atoms
     for irrep, size in layer.inputs.items():
         own = f"layer{number}.linear_1.{irrep}"
         connection = f"layer{number}.self_connection.{irrep}"
         width = layer.before_gate(irrep) if irrep in layer.self_connection else 0
+        row = irrep.dim * size
         for m in range(irrep.dim):
-            x = arena.x[irrep] + m * n * size
-            y = arena.y[irrep] + m * n * size if irrep in layer.sources else 0
+            x = arena.x[irrep] + m * size
+            y = arena.y[irrep] + m * size if irrep in layer.sources else 0
             for column in range(0, size, tile):
                 if irrep in layer.sources:
-                    before.append([y + column, size, x, size, size, places.of[own] + column, size])
-                back = [y, size, size, places.of[own] + column * size, size] if irrep in layer.sources else [0] * 5
+                    before.append([y + column, row, x, row, size, places.of[own] + column, size])
+                back = [y, row, size, places.of[own] + column * size, size] if irrep in layer.sources else [0] * 5
                 if irrep in layer.self_connection:
-                    z = arena.z[irrep] + m * n * width
-                    back += [z, width, width, places.of[connection] + column * width, size * width, width]
-                before_back.append([x + column, size, *back])
+                    z = arena.z[irrep] + m * width
+                    back += [z, irrep.dim * width, width, places.of[connection] + column * width, size * width, width]
+                # what comes out at the first layer goes to the embedding, which knows nothing of pieces
+                back = [x + column, row, *back]
+                before_back += [back] if first else pieces.divide(back, tile, (1, 1))
         if irrep in layer.sources:
             gradients += _tiles(
                 places.of[own], size, size, arena.x[irrep], size, arena.y[irrep], size, irrep.dim, -1, versions, tile
@@ -116,16 +169,17 @@ def layer_jobs(arena: LayerArena, places: WeightPlaces, number: int, types: int,
         own = f"layer{number}.linear_2.{irrep}"
         connection = f"layer{number}.self_connection.{irrep}"
         inputs = layer.inputs.get(irrep, 0)
+        z_row, row = irrep.dim * width, irrep.dim * size
         for m in range(irrep.dim):
-            collected, z = arena.collected[irrep] + m * n * size, arena.z[irrep] + m * n * width
+            collected, z = arena.collected[irrep] + m * size, arena.z[irrep] + m * width
             for column in range(0, width, tile):
-                job = [z + column, width, collected, size, size, places.of[own] + column, width]
+                job = [z + column, z_row, collected, row, size, places.of[own] + column, width]
                 if irrep in layer.self_connection:
-                    x = arena.x[irrep] + m * n * inputs
-                    job += [x, inputs, inputs, places.of[connection] + column, inputs * width, width]
-                after.append(job)
+                    x = arena.x[irrep] + m * inputs
+                    job += [x, irrep.dim * inputs, inputs, places.of[connection] + column, inputs * width, width]
+                after += pieces.divide(job, tile, (width, width))
             for column in range(0, size, tile):
-                after_back.append([collected + column, size, z, width, width, places.of[own] + column * width, width])
+                after_back.append([collected + column, row, z, z_row, width, places.of[own] + column * width, width])
         gradients += _tiles(
             places.of[own], size, width, arena.collected[irrep], size, arena.z[irrep], width, irrep.dim, -1, 2, tile
         )

@@ -11,7 +11,7 @@ from equibayes.network.triton.cache import load_kernels
 from equibayes.network.triton.generate.convolution import columns as radial_columns
 from equibayes.network.triton.generate.writing import blocks as channel_blocks
 from equibayes.network.triton.generate.writing import channel_block, giving_groups, width
-from equibayes.network.triton.layout import Job, LayerArena, WeightPlaces, common_tile, layer_jobs
+from equibayes.network.triton.layout import Job, LayerArena, Pieces, WeightPlaces, common_tile, layer_jobs
 from equibayes.network.triton.pairs import Pairs
 from equibayes.network.triton.tuning import Tuning
 from equibayes.network.weights import Layout
@@ -24,6 +24,10 @@ PRECISIONS = {
     "mixed": ("bf16x3", "tf32"),
     "tf32": ("tf32", "tf32"),
 }
+
+
+MOST_PARTS = 8
+"""Of a weight gradient: the sampler has to read them all."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Memory:
         self.generated = load_kernels(generate.kernels(network.config, network.layers))
         self.tile = common_tile(network.layers)
         # sums into which the rows of a weight gradient are divided: few programs are too few for a GPU
-        self.parts = max(1, self.tuning.gradient_parts // shape.chains)
+        self.parts = min(MOST_PARTS, max(1, self.tuning.gradient_parts // shape.chains))
         self.sorted = False  # whether all atoms of one type lie together; see `find_types`
         self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" and training else None
         self._allocate()
@@ -92,7 +96,10 @@ class Memory:
             start = self.arenas[-1].end
         self.last = start  # where the last features lie
         self.version = start + nodes * config.channels[0]
-        self.arena = self._zeros(chains, 4 if self.training else 2, self.version)
+        versions, pieces = 4 if self.training else 2, self.tuning.pieces
+        # behind the versions once more for each further piece of a sum, of which little is used: only few atoms have more than one
+        self.arena = self._zeros(chains, versions * pieces, self.version)
+        self.apart = versions * self.version
         self.weights = self._zeros(chains, self.places.size)
         self.graph = Pairs(
             species=self._zeros(groups, nodes, dtype=torch.int32),
@@ -129,7 +136,7 @@ class Memory:
             self.deviation_tilde = self._zeros(2, chains, nodes)
             self.energy_bar = self._zeros(chains, nodes)
             self.radial_tilde = self._zeros(chains, 4 * pairs * sum(self.columns))
-            self.hidden_tilde = self._zeros(chains, len(layers), 2, pairs, self.width)
+            self.hidden_tilde = self._zeros(self.tuning.radial_pieces, chains, len(layers), 2, pairs, self.width)
             self.gradient = self._zeros(self.parts, chains, self.places.size)
             self.ranges = self._zeros(groups, len(config.type_names), 2, dtype=torch.int32)
             block = self.tuning.radial_block
@@ -148,8 +155,10 @@ class Memory:
     def _make_jobs(self) -> None:
         config, pairs = self.network.config, self.shape.pairs
         types = len(config.type_names)
+        # rows are sorted by species, but a few atoms lie in one tile together
+        pieces = Pieces(self.tuning.pieces, self.apart, types if self.shape.nodes <= 2 * self.tuning.rows else 1)
         jobs = [
-            layer_jobs(arena, self.places, number, types, self.tile, first=number == 0)
+            layer_jobs(arena, self.places, number, types, self.tile, pieces, first=number == 0)
             for number, arena in enumerate(self.arenas)
         ]
         self.before = [self._table(own.before) for own in jobs]
@@ -160,21 +169,27 @@ class Memory:
         # the last layer of the radial networks, all interaction blocks at once
         depth, width = config.radial_mlp_depth, self.width
         self.radial_tile = channel_block(width)
-        radial: list[Job] = []
+        radial: list[list[Job]] = []
         back: list[Job] = []
+        parts = Pieces(self.tuning.radial_pieces, self.hidden_tilde.stride(0)) if self.training else Pieces()
         gradients: list[Job] = []
         for number, columns in enumerate(self.columns):
             place = self.places.of[f"layer{number}.radial.{depth}"]
             hidden, start = number * 2 * pairs * width, self.radial_start[number]
             both, twin = 2 * start, 2 * pairs * columns  # both directions of a pair
-            radial.append([start, columns, hidden, width, place])
+            most = self.tuning.radial_columns
+            chunks = range(0, columns, most)
+            radial.append([[start + c, columns, hidden, width, place + c, min(most, columns - c)] for c in chunks])
             for c in range(0, columns, self.tile):
                 for i in range(0, width, self.radial_tile):
                     out = place + i * columns + c
                     gradients.append([out, columns, hidden + i, width, both + c, columns, 1, -1, 1, twin])
             for c in range(0, width, self.radial_tile):
-                back.append([hidden + c, width, both, columns, columns, place + c * columns, columns, twin])
-        self.radial_jobs, self.radial_back = self._table(radial), self._table(back)
+                job = [hidden + c, width, both, columns, columns, place + c * columns, columns, twin]
+                back += parts.divide(job, self.tile, (1, 1))
+        self.radial_jobs = [self._table(own) for own in radial]
+        self.all_radial_jobs = torch.cat(self.radial_jobs)
+        self.radial_back = self._table(back)
         self.radial_gradients = self._table(gradients)
         offsets = [[self.places.of[f"layer{n}.radial.{i}"] for i in range(depth)] for n in range(len(self.columns))]
         self.radial_offsets = torch.tensor(offsets, dtype=torch.int64, device=self.device)

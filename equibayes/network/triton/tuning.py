@@ -9,26 +9,33 @@ class Tuning:
     """How work is cut into programs, by measurement on one H200 (results/speed); it changes the time and nothing else.
 
     rows, warps, stages: of the linears of versions 0 and 1;  tangent_…: of versions 2 and 3, which only the gradient by weights needs.
+    pieces: into which long sums of linears are divided, to be added up by who reads them: a few atoms make too few programs for a GPU.
+    registers: of a thread of the convolution, at most; with fewer than the compiler would take more programs run side by side.
     Two warps a program make Triton use the older matrix instructions, which are faster here for tf32 than those of Hopper.
     """
 
     slots_collecting: int = 1
     slots_giving: int = 2
+    registers: int = 168
+    tangent_registers: int = 128
     rows: int = 32
     warps: int = 4
     stages: int = 2
     tangent_rows: int = 32
     tangent_warps: int = 4
     tangent_stages: int = 2
+    pieces: int = 1
     gradient_rows: int = 32
     gradient_warps: int = 4
     gradient_stages: int = 3
-    gradient_parts: int = 4
+    gradient_parts: int = 16
     radial_rows: int = 64
+    radial_columns: int = 4096
     radial_stages: int = 3
     radial_last_warps: int = 4
     radial_back_rows: int = 64
     radial_back_warps: int = 4
+    radial_pieces: int = 1
     radial_block: int = 64
     radial_warps: int = 8
     radial_programs: int = 64
@@ -37,7 +44,7 @@ class Tuning:
     def best(cls, precision: str, rows: int) -> "Tuning":
         """For `rows` atoms in all chains together."""
         few, many = rows < 1024, rows >= 4096
-        # a few atoms cannot fill a GPU: then the slots of an atom are worked on side by side
+        # a few atoms cannot fill a GPU: then the slots of an atom, and the blocks of a sum, are worked on side by side
         chosen: dict[str, Any] = {
             "slots_collecting": 4 if rows < 256 else 1,
             "slots_giving": 4 if rows < 256 else 1 if many else 2,
@@ -45,8 +52,11 @@ class Tuning:
             "warps": 4,
             "stages": 2,
         }
+        if few:
+            chosen |= {"pieces": 6 if rows < 256 else 3, "radial_pieces": 5, "radial_columns": 320}
         if precision in ("bf16x3", "mixed"):
             chosen |= {"stages": 3, "radial_warps": 4} | ({} if few else {"rows": 64, "slots_giving": 1})
+        chosen |= {f"tangent_{name}": chosen[name] for name in ("rows", "warps", "stages")}
         if precision in ("tf32", "mixed"):
             chosen |= {
                 "gradient_rows": 16,
@@ -54,6 +64,9 @@ class Tuning:
                 "gradient_stages": 4,
                 "radial_back_warps": 2 if many else 4,
             }
+        if precision == "mixed" and not few:
+            chosen |= {"tangent_rows": 64 if many else 32, "tangent_warps": 2 if many else 4, "tangent_stages": 2}
         if precision == "tf32":
             chosen |= {"radial_rows": 32, "radial_last_warps": 2, "stages": 4 if few else 2, "warps": 2 if many else 4}
-        return cls(**chosen, **{f"tangent_{name}": chosen[name] for name in ("rows", "warps", "stages")})
+            chosen |= {f"tangent_{name}": chosen[name] for name in ("warps", "stages")}
+        return cls(**chosen)

@@ -68,6 +68,17 @@ def test_gradient_of_the_likelihood():
     passed(selftest.check_gradient("mixed", MIXED, frames, 2, "float32", "cpu"))
 
 
+def test_as_for_many_atoms():
+    """Few atoms, as everywhere in these tests, have sums in pieces, and slots side by side; many do not."""
+    assert Tuning.best("mixed", 10).pieces > 1 == Tuning.best("mixed", 5000).pieces
+    with selftest.cut_for(5000):
+        passed(selftest.check_predictions("many", LEVEL1, [selftest.cluster(3, 8)], 1, "float32", "cpu"))
+        passed(
+            selftest.check_gradient("many", TINY, [selftest.cluster(2, 8), selftest.cluster(1, 9)], 1, "float32", "cpu")
+        )
+    assert Tuning.best("mixed", 10).pieces > 1, "left as it was"
+
+
 def test_energy_without_a_label_counts_by_its_forces():
     frames = [replace(selftest.cluster(2, seed), energy=energy) for seed, energy in ((8, None), (9, 1.0))]
     passed(selftest.check_gradient("no energy", TINY, frames, 1, "float32", "cpu"))

@@ -32,7 +32,7 @@ from equibayes.network.triton.generate.radial import radial
 
 HEADER = (
     '"""Generated from the irreps of a network; see equibayes/network/triton/generate."""\n\n'
-    "import triton\nimport triton.language as tl\n\nfrom equibayes.network.triton.kernels import bessel_basis\n"
+    "import triton\nimport triton.language as tl\n\nfrom equibayes.network.triton.kernels import bessel_basis, pieced\n"
 )
 
 
@@ -40,5 +40,6 @@ def kernels(config: NetworkConfig, layers: list[LayerPlan]) -> str:
     """The source of a module with all generated kernels."""
     parts = [HEADER, geometry(config), pair_gradient(config), pair_tangent(config), radial(config)]
     for number, layer in enumerate(layers):
-        parts += [collect(number, layer, config), give(number, layer, config), gate(number, layer)]
+        parts += [collect(number, layer, config), give(number, layer, config)]
+    parts += [gate(number, layer) for number, layer in enumerate(layers)]
     return "\n\n".join(parts) + "\n"

@@ -38,6 +38,7 @@ def _collect_group(write: Writer, layer: LayerPlan, config: NetworkConfig, targe
         sources = list(dict.fromkeys(path.source for path in paths))
         edges = sorted({path.edge for path in paths})
         _load_harmonics(write, config, edges)
+        _radial_rows(write, layer)
         for p, path in enumerate(paths):
             write(f"r{p} = {_radial(layer, path, 'value')}")
         for source in sources:
@@ -70,13 +71,20 @@ def _collect_group(write: Writer, layer: LayerPlan, config: NetworkConfig, targe
         with write.block("else:"):
             a = Couplings(write, "Y")
             for p, path in enumerate(paths):
+                matrix = a.matrix(path)
+                if path.source.dim < target.dim:  # whichever has fewer components is multiplied by the radial weight
+                    write(*(f"p{i} = r{p}*x{path.source}_{i}" for i in range(path.source.dim)))
+                    for (i, k), name in sorted(matrix.items(), key=lambda item: item[0][1]):
+                        write(f"s{p}_{k} += p{i}*{name}")
+                    continue
                 for k in ks:
-                    plain = total(f"x{path.source}_{i}*{name}" for (i, k2), name in a.matrix(path).items() if k2 == k)
+                    plain = total(f"x{path.source}_{i}*{name}" for (i, k2), name in matrix.items() if k2 == k)
                     if plain:
                         write(f"s{p}_{k} += r{p}*({plain})")
+    write(f"mine = arena + out + {_first_collected(layer, target)}*N + n*{target.dim * layer.collected(target)} + cs")
     for p, path in enumerate(paths):
         for k in ks:
-            write(f"tl.store(arena + out + {_collected(layer, path, k, 'n')} + cs, tl.sum(s{p}_{k}, 0))")
+            write(f"tl.store(mine + {_collected(layer, path, k)}, tl.sum(s{p}_{k}, 0))")
 
 
 def give(number: int, layer: LayerPlan, config: NetworkConfig) -> str:
@@ -109,21 +117,36 @@ def _give_group(write: Writer, layer: LayerPlan, config: NetworkConfig, source: 
     write(*(f"b{i} = tl.zeros([EB, CB], tl.float32)" for i in components))
     with write.block("if DUAL and DOT:"):
         _load_features(write, layer, source, "xd", "y_dot", "n")
+    if edges != [0]:
+        with write.block("if not DUAL:"):
+            # Σ_i C_imk x_i is the same for all neighbours
+            for p, path in enumerate(paths):
+                for (m, k), name in _own_side(path, p).items():
+                    terms = (f"{value!r}*x{source}_{i}" for i, m2, k2, value in _nonzero(path) if (m2, k2) == (m, k))
+                    write(f"{name} = {total(terms)}")
+    targets = list(dict.fromkeys(path.target for path in paths))
     with write.block("for start in range(0, count, EB):"):
         # the edge on which n gives is the opposite of its own slot
         _slot(write, sign="-sign")
-        write(f"row = (2*q + 1 - code % 2)*GROUPS*{width(config.l_max)} + (FIRST + job)*{width(config.l_max)}")
+        row = width(config.l_max)
+        write(f"edge_row = edge_out + (2*q + 1 - code % 2)*GROUPS*{row} + (FIRST + job)*{row}")
         _load_harmonics(write, config, edges)
+        _radial_rows(write, layer)
+        for target in targets:
+            _collected_rows(write, layer, target, "g", "j")
         with write.block("if DUAL:"):
             _load_tangents(write, config, edges)
-            write(f"target_row = ((1 - code % 2)*2*pairs + q)*{columns(layer)} + c")
+            for target in targets:
+                _collected_rows(write, layer, target, "g_tilde", "j")
+            write(f"value_row = radial_out + ((1 - code % 2)*2*pairs + q)*{columns(layer)} + c")
+            write(f"slope_row = value_row + pairs*{columns(layer)}")
             a, z = Couplings(write, "Y"), Couplings(write, "Z")
             for path in paths:
                 matrix, dotted = a.matrix(path), z.matrix(path)
                 write(f"r = {_radial(layer, path, 'value')}", f"q1 = length_dot * {_radial(layer, path, 'slope')}")
                 for k in range(path.target.dim):
-                    write(f"g{k} = tl.load(arena + g + {_collected(layer, path, k, 'j')} + c)")
-                    write(f"h{k} = tl.load(arena + g_tilde + {_collected(layer, path, k, 'j')} + c)")
+                    write(f"g{k} = tl.load(g_{path.target} + {_collected(layer, path, k)})")
+                    write(f"h{k} = tl.load(g_tilde_{path.target} + {_collected(layer, path, k)})")
                 for i in components:
                     u = total(f"{name}*g{k}" for (i2, k), name in matrix.items() if i2 == i) or ZERO
                     v = [f"{name}*g{k}" for (i2, k), name in dotted.items() if i2 == i]
@@ -133,21 +156,19 @@ def _give_group(write: Writer, layer: LayerPlan, config: NetworkConfig, source: 
                 with write.block("if DOT:"):
                     write(f"value += {total(f'xd{source}_{i}*u{i}' for i in components)}")
                 column = _column(layer, path)
-                write(f"tl.store(radial_out + target_row + {column}, value, mask=valid)")
+                write(f"tl.store(value_row + {column}, value, mask=valid)")
                 slope = total(f"x{source}_{i}*u{i}" for i in components)
-                write(
-                    f"tl.store(radial_out + target_row + pairs*{columns(layer)} + {column}, length_dot*({slope}), mask=valid)"
-                )
+                write(f"tl.store(slope_row + {column}, length_dot*({slope}), mask=valid)")
         with write.block("else:"):
             used = [m for edge in edges if edge for m in range(edge**2, (edge + 1) ** 2)]
             write(*(f"t{m} = tl.zeros([EB, CB], tl.float32)" for m in used))
             write("stretch = tl.zeros([EB, CB], tl.float32)")
             a = Couplings(write, "Y")
-            for path in paths:
+            for p, path in enumerate(paths):
                 matrix = a.matrix(path)
                 write(f"r = {_radial(layer, path, 'value')}")
                 for k in range(path.target.dim):
-                    write(f"g{k} = tl.load(arena + g + {_collected(layer, path, k, 'j')} + c)")
+                    write(f"g{k} = tl.load(g_{path.target} + {_collected(layer, path, k)})")
                 for i in components:
                     u = total(f"{name}*g{k}" for (i2, k), name in matrix.items() if i2 == i) or ZERO
                     write(f"u{i} = {u}", f"b{i} += r*u{i}")
@@ -155,16 +176,15 @@ def _give_group(write: Writer, layer: LayerPlan, config: NetworkConfig, source: 
                 write(f"stretch += ({inner})*{_radial(layer, path, 'slope')}")
                 if path.edge:
                     write(*(f"g{k} = g{k}*r" for k in range(path.target.dim)))
-                    by_m: dict[int, list[str]] = {}
-                    for i, m, k, value in _nonzero(path):
-                        by_m.setdefault(m, []).append(f"{value!r}*(x{source}_{i}*g{k})")
-                    write(*(f"t{path.edge**2 + m} += {total(terms)}" for m, terms in by_m.items()))
+                    write(*(f"t{path.edge**2 + m} += {name}*g{k}" for (m, k), name in _own_side(path, p).items()))
             for m in used:
                 factor = "w*direction" if int(sqrt(m)) % 2 else "w"
-                write(f"tl.store(edge_out + row + {m}, tl.sum(t{m}, 1)[:, None]*{factor}, mask=valid)")
-            write(f"tl.store(edge_out + row + {(config.l_max + 1) ** 2}, tl.sum(stretch, 1)[:, None], mask=valid)")
+                write(f"tl.store(edge_row + {m}, tl.sum(t{m}, 1)[:, None]*{factor}, mask=valid)")
+            write(f"tl.store(edge_row + {(config.l_max + 1) ** 2}, tl.sum(stretch, 1)[:, None], mask=valid)")
+    channels = layer.inputs[source]
+    write(f"mine = arena + out + {_first_feature(layer, source)}*N + n*{source.dim * channels} + cs")
     for i in components:
-        write(f"tl.store(arena + out + {_feature(layer, source, i, 'n')} + cs, tl.sum(b{i}, 0))")
+        write(f"tl.store(mine + {i * channels}, tl.sum(b{i}, 0))")
 
 
 def _preamble(write: Writer, layer: LayerPlan, config: NetworkConfig) -> None:
@@ -205,50 +225,59 @@ def _slot(write: Writer, *more: str, sign: str) -> None:
 
 
 def _load_harmonics(write: Writer, config: NetworkConfig, edges: list[int]) -> None:
-    total = (config.l_max + 1) ** 2
-    write("odd = w*direction", "Y0 = w")
+    write("odd = w*direction", "Y0 = w", f"harmonics_row = harmonics + q*{(config.l_max + 1) ** 2}")
     for edge in edges:
         for m in range(edge**2, (edge + 1) ** 2) if edge else ():
-            write(f"Y{m} = tl.load(harmonics + q*{total} + {m})*{'odd' if edge % 2 else 'w'}")
+            write(f"Y{m} = tl.load(harmonics_row + {m})*{'odd' if edge % 2 else 'w'}")
 
 
 def _load_tangents(write: Writer, config: NetworkConfig, edges: list[int]) -> None:
-    row = f"tangents + q*{width(config.l_max)}"
-    write(f"length_dot = tl.load({row} + {(config.l_max + 1) ** 2})")
+    write(f"tangents_row = tangents + q*{width(config.l_max)}")
+    write(f"length_dot = tl.load(tangents_row + {(config.l_max + 1) ** 2})")
     for edge in edges:
         for m in range(edge**2, (edge + 1) ** 2) if edge else ():
-            write(f"Z{m} = tl.load({row} + {m})*{'odd' if edge % 2 else 'w'}")
+            write(f"Z{m} = tl.load(tangents_row + {m})*{'odd' if edge % 2 else 'w'}")
+
+
+# Where something lies: [irrep][atom, component, channel].  The row of an atom is found once, and what is in it at constant distances,
+# which cost no instruction.
 
 
 def _load_features(write: Writer, layer: LayerPlan, source: Irrep, name: str, offset: str, atom: str) -> None:
-    for i in range(source.dim):
-        write(f"{name}{source}_{i} = tl.load(arena + {offset} + {_feature(layer, source, i, atom)} + c)")
-
-
-def _feature(layer: LayerPlan, source: Irrep, i: int, atom: str) -> str:
-    """Where component i of a source lies among the features after linear_1: [irrep][component, atom, channel]."""
-    before = 0
-    for irrep in layer.sources:
-        if irrep == source:
-            break
-        before += irrep.dim * layer.inputs[irrep]
     channels = layer.inputs[source]
-    return f"{before + i * channels}*N + {atom}*{channels}"
+    write(f"row = arena + {offset} + {_first_feature(layer, source)}*N + {atom}*{source.dim * channels} + c")
+    write(*(f"{name}{source}_{i} = tl.load(row + {i * channels})" for i in range(source.dim)))
 
 
-def _collected(layer: LayerPlan, path: Path, k: int, atom: str) -> str:
-    """Where component k of a path's sum lies: [target][component, atom, (path, channel)]."""
-    before = 0
-    for irrep in layer.outputs:
-        if irrep == path.target:
-            break
-        before += irrep.dim * layer.collected(irrep)
-    total, column = layer.collected(path.target), 0
-    for other in layer.paths_to(path.target):
-        if other == path:
-            break
-        column += layer.inputs[other.source]
-    return f"{before + k * total}*N + {atom}*{total} + {column}"
+def _first_feature(layer: LayerPlan, source: Irrep) -> int:
+    """Numbers of an atom before those of a source among the features after linear_1."""
+    before = layer.sources[: list(layer.sources).index(source)]
+    return sum(irrep.dim * layer.inputs[irrep] for irrep in before)
+
+
+def _collected_rows(write: Writer, layer: LayerPlan, target: Irrep, offset: str, atom: str) -> None:
+    size = target.dim * layer.collected(target)
+    write(f"{offset}_{target} = arena + {offset} + {_first_collected(layer, target)}*N + {atom}*{size} + c")
+
+
+def _first_collected(layer: LayerPlan, target: Irrep) -> int:
+    before = list(layer.outputs)[: list(layer.outputs).index(target)]
+    return sum(irrep.dim * layer.collected(irrep) for irrep in before)
+
+
+def _collected(layer: LayerPlan, path: Path, k: int) -> int:
+    """Component k of a path's sum in the row of an atom and target: [component, (path, channel)]."""
+    before = layer.paths_to(path.target)[: layer.paths_to(path.target).index(path)]
+    return k * layer.collected(path.target) + sum(layer.inputs[other.source] for other in before)
+
+
+def _own_side(path: Path, p: int) -> dict[tuple[int, int], str]:
+    """Names of Σ_i C_imk x_i by (m, k); a path whose Y is constant needs none."""
+    return {(m, k): f"o{p}_{m}_{k}" for _, m, k, _ in _nonzero(path)} if path.edge else {}
+
+
+def _radial_rows(write: Writer, layer: LayerPlan) -> None:
+    write(f"radial_row = radial + q*{columns(layer)} + c", f"slope_of_radial = slope + q*{columns(layer)} + c")
 
 
 def columns(layer: LayerPlan) -> int:
@@ -261,8 +290,8 @@ def _column(layer: LayerPlan, path: Path) -> int:
 
 
 def _radial(layer: LayerPlan, path: Path, which: str) -> str:
-    base = "radial" if which == "value" else "slope"
-    return f"tl.load({base} + q*{columns(layer)} + {_column(layer, path)} + c, mask=valid, other=0.0)"
+    row = "radial_row" if which == "value" else "slope_of_radial"
+    return f"tl.load({row} + {_column(layer, path)}, mask=valid, other=0.0)"
 
 
 def _nonzero(path: Path) -> list[tuple[int, int, int, float]]:

@@ -10,11 +10,14 @@ def gate(number: int, layer: LayerPlan) -> str:
 
     x = f(z)                          x̄ → z̄ = f' x̄
     ẋ = f' ż                          z̃ = f' x̃ + f'' ż x̄
+
+    What comes in (z, x̄, ż, x̃) may lie in pieces, which are added up here.
     """
     write = Writer()
     write(
         '@triton.jit(do_not_specialize=["nodes"])',
-        f"def gate_{number}(arena, x, z, version, nodes, chain_arena, MODE: tl.constexpr, BLOCK: tl.constexpr):",
+        f"def gate_{number}(arena, x, z, version, apart, nodes, chain_arena, MODE: tl.constexpr, PIECES: tl.constexpr,",
+        "    BLOCK: tl.constexpr):",
     )
     with write:
         write(
@@ -58,17 +61,21 @@ def _load(pointer: str) -> str:
     return f"tl.load({pointer}, mask=valid, other=0.0)"
 
 
+def _pieced(pointer: str) -> str:
+    return f"pieced({pointer}, apart, valid, PIECES)"
+
+
 def _gate_scalar(write: Writer, layer: LayerPlan, irrep: Irrep, x_before: int, z_before: int) -> None:
     write(f"xi = {x_before}*N + n*{layer.outputs[irrep]} + c", f"zi = {z_before}*N + n*{layer.before_gate(irrep)} + c")
-    write(f"v = {_load('z0 + zi')}", *(_SILU if irrep == SCALAR else _TANH))
+    write(f"v = {_pieced('z0 + zi')} if MODE == 0 else {_load('z0 + zi')}", *(_SILU if irrep == SCALAR else _TANH))
     with write.block("if MODE == 0:"):
         write("tl.store(x0 + xi, f, mask=valid)")
     with write.block("if MODE == 1:"):
-        write(f"tl.store(z1 + zi, f1*{_load('x1 + xi')}, mask=valid)")
+        write(f"tl.store(z1 + zi, f1*{_pieced('x1 + xi')}, mask=valid)")
     with write.block("if MODE == 2:"):
-        write(f"tl.store(x2 + xi, f1*{_load('z2 + zi')}, mask=valid)")
+        write(f"tl.store(x2 + xi, f1*{_pieced('z2 + zi')}, mask=valid)")
     with write.block("if MODE == 3:"):
-        write(f"tl.store(z3 + zi, f1*{_load('x3 + xi')} + f2*{_load('z2 + zi')}*{_load('x1 + xi')}, mask=valid)")
+        write(f"tl.store(z3 + zi, f1*{_pieced('x3 + xi')} + f2*{_load('z2 + zi')}*{_load('x1 + xi')}, mask=valid)")
 
 
 def _gate_other(write: Writer, layer: LayerPlan, irrep: Irrep, x_before: int, z_before: int) -> None:
@@ -83,24 +90,27 @@ def _gate_other(write: Writer, layer: LayerPlan, irrep: Irrep, x_before: int, z_
             break
         before += other.dim * layer.before_gate(other)
     write(f"gi = {before}*N + n*{layer.before_gate(SCALAR)} + {first} + c")
-    write(f"v = {_load('z0 + gi')}", *_SILU, "total = tl.zeros([BLOCK], tl.float32)")
+    write(f"v = {_pieced('z0 + gi')} if MODE == 0 else {_load('z0 + gi')}", *_SILU)
+    write("total = tl.zeros([BLOCK], tl.float32)")
     with write.block("if MODE >= 2:"):
-        write(f"vd = {_load('z2 + gi')}")
+        write(f"vd = {_pieced('z2 + gi')} if MODE == 2 else {_load('z2 + gi')}")
     for k in range(irrep.dim):
         write(
-            f"xi = {x_before + k * channels}*N + n*{channels} + c",
-            f"zi = {z_before + k * channels}*N + n*{channels} + c",
+            f"xi = {x_before}*N + n*{irrep.dim * channels} + {k * channels} + c",
+            f"zi = {z_before}*N + n*{irrep.dim * channels} + {k * channels} + c",
         )
         with write.block("if MODE == 0:"):
-            write(f"tl.store(x0 + xi, f*{_load('z0 + zi')}, mask=valid)")
+            write(f"tl.store(x0 + xi, f*{_pieced('z0 + zi')}, mask=valid)")
         with write.block("if MODE == 1:"):
-            write(f"b = {_load('x1 + xi')}", "tl.store(z1 + zi, f*b, mask=valid)", f"total += f1*b*{_load('z0 + zi')}")
+            write(
+                f"b = {_pieced('x1 + xi')}", "tl.store(z1 + zi, f*b, mask=valid)", f"total += f1*b*{_load('z0 + zi')}"
+            )
         with write.block("if MODE == 2:"):
-            write(f"tl.store(x2 + xi, f*{_load('z2 + zi')} + f1*vd*{_load('z0 + zi')}, mask=valid)")
+            write(f"tl.store(x2 + xi, f*{_pieced('z2 + zi')} + f1*vd*{_load('z0 + zi')}, mask=valid)")
         with write.block("if MODE == 3:"):
             write(
                 f"b = {_load('x1 + xi')}",
-                f"t = {_load('x3 + xi')}",
+                f"t = {_pieced('x3 + xi')}",
                 f"u = {_load('z0 + zi')}",
                 "tl.store(z3 + zi, f*t + f1*vd*b, mask=valid)",
                 f"total += f1*t*u + b*(f1*{_load('z2 + zi')} + f2*vd*u)",
