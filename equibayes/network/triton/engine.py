@@ -105,9 +105,10 @@ class Engine(Memory):
 
     def _radial(self) -> None:
         shape = self.shape
-        self.generated.radial_hidden[(_div(shape.pairs, 32), len(self.arenas), shape.chains)](
+        rows = self.tuning.hidden_rows
+        self.generated.radial_hidden[(_div(shape.pairs, rows), len(self.arenas), shape.chains)](
             self.unit, self.weights, self.hidden, self.radial_offsets, shape.pairs, self.places.of["bessel"],
-            self.places.size, self._graph_pairs, LAYERS=len(self.arenas), **self._radial_constants(self.precision), BLOCK=32,
+            self.places.size, self._graph_pairs, LAYERS=len(self.arenas), **self._radial_constants(self.precision), BLOCK=rows,
         )  # fmt: skip
         if not self.lean:
             self._radial_weights(self.all_radial_jobs)

@@ -29,6 +29,7 @@ class Tuning:
     gradient_warps: int = 4
     gradient_stages: int = 3
     gradient_parts: int = 16
+    hidden_rows: int = 32
     radial_rows: int = 64
     radial_columns: int = 4096
     radial_stages: int = 3
