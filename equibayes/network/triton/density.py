@@ -38,29 +38,33 @@ def readout(
 ):  # fmt: skip
     """E_i = scale · (x·w + b) and ln σ of every atom, and where the adjoint pass begins: x̄ = scale · w.  b: of the species, if SHIFTED.
 
-    deviations [2, chains, nodes]: ln σ_F and the energy head of each atom.
+    deviations [2, chains, nodes]: ln σ_F and the energy head of each atom.   Each head, and the rest, has programs of its own.
     """
     n = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     chain = tl.program_id(1).to(tl.int64)
+    head = tl.program_id(2) - 1
     valid = n < nodes
     weights += chain * chain_weights
     c = tl.arange(0, WIDE)
     here = arena + chain * chain_arena + start + n[:, None] * WIDTH + c[None, :]
     mask = valid[:, None] & (c < WIDTH)[None, :]
     x = tl.load(here, mask=mask, other=0.0)
-    w = tl.load(weights + readout_place + c, mask=c < WIDTH, other=0.0)
-    kind = tl.load(species + chain * graph_nodes + n, mask=valid, other=0)
-    scale = tl.load(energy_scale + kind)
-    adjoint = scale[:, None] * w[None, :]
     if MASKED:
         kept = tl.load(feature_mask + (chain * nodes + n[:, None]) * WIDTH + c[None, :], mask=mask, other=0.0)
-        x, adjoint = x * kept, adjoint * kept
-    energy = tl.sum(x * w[None, :], 1)
-    if SHIFTED:
-        energy += tl.load(weights + shift_place + kind, mask=valid, other=0.0)
-    tl.store(energies + chain * nodes + n, scale * energy, mask=valid)
-    tl.store(here + version, adjoint, mask=mask)
-    for head in tl.static_range(2):
+        x = x * kept
+    if head < 0:
+        w = tl.load(weights + readout_place + c, mask=c < WIDTH, other=0.0)
+        kind = tl.load(species + chain * graph_nodes + n, mask=valid, other=0)
+        scale = tl.load(energy_scale + kind)
+        adjoint = scale[:, None] * w[None, :]
+        if MASKED:
+            adjoint = adjoint * kept
+        energy = tl.sum(x * w[None, :], 1)
+        if SHIFTED:
+            energy += tl.load(weights + shift_place + kind, mask=valid, other=0.0)
+        tl.store(energies + chain * nodes + n, scale * energy, mask=valid)
+        tl.store(here + version, adjoint, mask=mask)
+    else:
         w0, b0, w1, b1, w2, b2 = _load_head(weights, places, head, WIDTH, WIDE, H1, H2)
         h, _ = _silu(tl.dot(x, w0, input_precision=PREC) + b0[None, :])
         h, _ = _silu(tl.dot(h, w1, input_precision=PREC) + b1[None, :])

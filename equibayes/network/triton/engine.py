@@ -21,24 +21,34 @@ class Engine(Memory):
 
     def evaluate(self) -> None:
         """Versions 0 and 1: energies, deviations, ∂E/∂vector of all pairs and forces."""
-        self._geometry()
-        self._radial()
         config, shape = self.network.config, self.shape
         start = self.arenas[0].x[next(iter(self.arenas[0].x))]
         channels = config.embedding_channels
-        kernels.embed[(_div(shape.nodes * channels, 256), shape.chains)](
-            self.arena, self.weights, self.graph.species, shape.nodes, start, self.places.of["embedding"],
-            self.arena.stride(0), self.places.size, self._graph_nodes, CHANNELS=channels, BLOCK=256,
-        )  # fmt: skip
+        with self._aside():
+            kernels.embed[(_div(shape.nodes * channels, 256), shape.chains)](
+                self.arena, self.weights, self.graph.species, shape.nodes, start, self.places.of["embedding"],
+                self.arena.stride(0), self.places.size, self._graph_nodes, CHANNELS=channels, BLOCK=256,
+            )  # fmt: skip
+            self._linear(self.before[0], 0)
+        self._geometry()
+        self._radial_hidden()
+        self._radial_weights(self.radial_jobs[0])
+        self._join()
+        if not self.lean and len(self.later_radial_jobs):
+            with self._aside():
+                self._radial_weights(self.later_radial_jobs)
         for number in range(len(self.arenas)):
-            self._linear(self.before[number], 0)
-            if self.lean:
+            if number:
+                self._linear(self.before[number], 0)
+            if number == 1:
+                self._join()
+            if self.lean and number:
                 self._radial_weights(self.radial_jobs[number])
             self._collect(number, dual=False)
             self._linear(self.after[number], 0, typed=True)
             self._gate(number, 0)
         width, wide = config.channels[0], _power(config.channels[0])
-        density.readout[(_div(shape.nodes, 32), shape.chains)](
+        density.readout[(_div(shape.nodes, 32), shape.chains, 3)](
             self.arena, self.weights, self.head_places, self.graph.species, self.energy_scale, self.mask, self.energies,
             self.deviations, shape.nodes, self.last, self.version, self.places.of["readout"], self.places.of.get("shift", 0),
             self.arena.stride(0), self.places.size, self._graph_nodes, self.heads.unit, chains=shape.chains, WIDTH=width, WIDE=wide,
@@ -103,15 +113,13 @@ class Engine(Memory):
         rows = self.shape.groups * self.shape.pairs
         self.generated.geometry[(_div(rows, 128),)](self.graph.vector, self.unit, self.harmonics, rows, BLOCK=128)
 
-    def _radial(self) -> None:
+    def _radial_hidden(self) -> None:
         shape = self.shape
         rows = self.tuning.hidden_rows
         self.generated.radial_hidden[(_div(shape.pairs, rows), len(self.arenas), shape.chains)](
             self.unit, self.weights, self.hidden, self.radial_offsets, shape.pairs, self.places.of["bessel"],
             self.places.size, self._graph_pairs, LAYERS=len(self.arenas), **self._radial_constants(self.precision), BLOCK=rows,
         )  # fmt: skip
-        if not self.lean:
-            self._radial_weights(self.all_radial_jobs)
 
     def _radial_weights(self, jobs: torch.Tensor) -> None:
         """R and R' of some layers from the last hidden layer of their radial networks."""
@@ -251,6 +259,7 @@ class Engine(Memory):
             self.places.of["bessel"], self.radial_turns, self.places.size, self._graph_pairs, self.hidden_tilde.stride(0),
             LAYERS=layers, PIECES=tuning.radial_pieces, SIZE=self.radial_size,
             **self._radial_constants(self.gradient_precision), BLOCK=tuning.radial_block, num_warps=tuning.radial_warps,
+            num_stages=1,  # there are few turns, and what is loaded ahead would take the room of a second program
         )  # fmt: skip
         size = layers * (self.radial_size - config.num_bessels) + config.num_bessels
         kernels.add_partial[(_div(size, 128), shape.chains)](

@@ -81,7 +81,7 @@ class Memory:
         # sums into which the rows of a weight gradient are divided: few programs are too few for a GPU
         self.parts = min(MOST_PARTS, max(1, self.tuning.gradient_parts // shape.chains))
         self.sorted = False  # whether all atoms of one type lie together; see `find_types`
-        self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" and training else None
+        self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self._allocate()
         self._make_jobs()
 
@@ -188,7 +188,7 @@ class Memory:
                 job = [hidden + c, width, both, columns, columns, place + c * columns, columns, twin]
                 back += parts.divide(job, self.tile, (1, 1))
         self.radial_jobs = [self._table(own) for own in radial]
-        self.all_radial_jobs = torch.cat(self.radial_jobs)
+        self.later_radial_jobs = torch.cat([*self.radial_jobs[1:], self._table([])])
         self.radial_back = self._table(back)
         self.radial_gradients = self._table(gradients)
         offsets = [[self.places.of[f"layer{n}.radial.{i}"] for i in range(depth)] for n in range(len(self.columns))]

@@ -54,7 +54,7 @@ class Tuning:
             "stages": 2,
         }
         if few:
-            chosen |= {"pieces": 6 if rows < 256 else 3, "radial_pieces": 5, "radial_columns": 320}
+            chosen |= {"pieces": 3, "radial_pieces": 5, "radial_columns": 320}
         if precision in ("bf16x3", "mixed"):
             chosen |= {"stages": 3, "radial_warps": 4} | ({} if few else {"rows": 64, "slots_giving": 1})
         chosen |= {f"tangent_{name}": chosen[name] for name in ("rows", "warps", "stages")}
