@@ -47,13 +47,11 @@ CHOICES: dict[str, tuple[int, ...]] = {
     "gradient_stages": (3, 4),
     "gradient_parts": (8, 16, 32),
     "pieces": (1, 2, 3, 6),
-    "hidden_rows": (32, 64),
     "radial_rows": (32, 64, 128),
     "radial_columns": (320, 640, 4096),
     "radial_stages": (2, 3),
     "radial_last_warps": (2, 4),
     "radial_back_rows": (32, 64),
-    "radial_pieces": (1, 5),
     "radial_back_warps": (2, 4),
     "radial_block": (32, 64),
     "radial_warps": (4, 8),
@@ -66,7 +64,6 @@ IN_PREDICTIONS = (
     "warps",
     "stages",
     "pieces",
-    "hidden_rows",
     "radial_rows",
     "radial_columns",
     "radial_stages",
@@ -93,7 +90,7 @@ class Case:
 
     def milliseconds(self, precision: str, tuning: Tuning) -> float | str:
         """Of a round with this cut, or why there is none."""
-        Tuning.best = classmethod(lambda cls, precision, rows: tuning)  # type: ignore[method-assign, assignment]
+        Tuning.best = classmethod(lambda cls, precision, rows, **_: tuning)  # type: ignore[method-assign, assignment]
         try:
             return self.round(precision)
         except Exception as cause:  # too many registers or too much shared memory, mostly

@@ -233,7 +233,7 @@ def cut_for(rows: int) -> Iterator[None]:
     from equibayes.network.triton.tuning import Tuning
 
     best = Tuning.best
-    Tuning.best = classmethod(lambda cls, precision, _: best(precision, rows))  # type: ignore[method-assign, assignment]
+    Tuning.best = classmethod(lambda cls, precision, _, **more: best(precision, rows, **more))  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

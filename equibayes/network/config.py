@@ -33,7 +33,7 @@ class NetworkConfig:
         None, "eV; energy of each species at rest; none: by the energy reference of the data"
     )
     per_type_energy_shifts_trainable: bool | None = setting(
-        None, "sample an energy of each species too; none: if structures have over 32 atoms on average"
+        None, "sample an energy of each species too; none: if structures have over 10 atoms on average"
     )
     model_dtype: str = setting("float32", "float32 or float64")
 

@@ -43,9 +43,10 @@ def precompile(
 
     from equibayes.network.triton import generate
     from equibayes.network.triton.cache import kernel_cache
-    from equibayes.network.triton.tuning import Tuning
+    from equibayes.network.triton.tuning import Tuning, narrow
 
-    work = share_of_work(config, precision, chains, Tuning.best(precision, rows), training=training)
+    tuning = Tuning.best(precision, rows, narrow=narrow("cuda"))
+    work = share_of_work(config, precision, chains, tuning, training=training)
     # what the kernels depend on, which is little of a network's settings
     kernels = generate.kernels(config, plan_layers(config))
     constants = [
@@ -117,8 +118,8 @@ class _Target:
         return 0
 
 
-def compile_share(work: dict[str, Any], processes: int, rank: int) -> int:
-    """Go through the launches of a run with a few atoms, and compile every `processes`-th kernel, the largest first; how many."""
+def launches_of(work: dict[str, Any]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """What a run with a few atoms would launch, by kernel and options: kernel, grid, arguments, options."""
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
@@ -136,8 +137,14 @@ def compile_share(work: dict[str, Any], processes: int, rank: int) -> int:
 
     JITFunction.__getitem__ = record
     chosen = Tuning(**work["tuning"])
-    Tuning.best = classmethod(lambda cls, precision, rows: chosen)  # type: ignore[method-assign, assignment]
+    Tuning.best = classmethod(lambda cls, precision, rows, **_: chosen)  # type: ignore[method-assign, assignment]
     _launch_all(work)
+    return launches
+
+
+def compile_share(work: dict[str, Any], processes: int, rank: int) -> int:
+    """Compile every `processes`-th kernel, the largest first; how many."""
+    launches = launches_of(work)
     ordered = sorted(launches.items(), key=lambda item: -len(item[1][0].src) * (1 + dict(item[0][1:]).get("DUAL", 0)))
     share = ordered[rank::processes]
     for _, (kernel, grid, arguments, options) in share:

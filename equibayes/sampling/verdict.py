@@ -48,12 +48,18 @@ def agreement(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
     }
 
 
-def _energies(history: list[dict[str, Any]], good: list[int]) -> dict[str, float | None]:
-    """The median over chains of the energy error on the held-back frames, last seen, and what the reference alone would have; eV."""
+def _energies(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
+    """The median over chains of the energy error on the held-back frames, last seen, and what the reference alone would have; eV.
+
+    One chain whose energies ran away is enough to spoil the mean of all: those are named.
+    """
     seen = [record for record in history if "validation_energy_mae" in record][-1:]
     names = ("validation_energy_mae", "validation_energy_unlearned")
-    found = {name: _trace([record[name] for record in seen], good) for name in names}
-    return {name: _rounded(float(np.median(values))) if values.size else None for name, values in found.items()}
+    error, unlearned = (_trace([record[name] for record in seen], good) for name in names)
+    return {
+        **{name: _rounded(float(np.median(x))) if x.size else None for name, x in zip(names, (error, unlearned))},
+        "chains_without_energies": [good[i] for i in np.flatnonzero((error > unlearned).any(axis=1))],
+    }
 
 
 def _late(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -108,6 +114,12 @@ def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
             f"energies are not learned: their error on held-back frames is {error:.3g} eV, and {unlearned:.3g} eV if nothing but the "
             "elements were known (forces may be right all the same): raise burn_in.steps, or set "
             "network.per_type_energy_shifts_trainable=true"
+        )
+    elif verdict["chains_without_energies"]:
+        words.append(
+            f"energies of chains {verdict['chains_without_energies']} are not learned and spoil the mean over all chains: on held-back "
+            "frames they are worse than if nothing but the elements were known (forces may be right all the same); raise "
+            "burn_in.steps, or set network.per_type_energy_shifts_trainable=true"
         )
     if verdict["failed_chains"]:
         words.append(

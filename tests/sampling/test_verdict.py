@@ -59,13 +59,22 @@ def test_energies_that_were_not_learned() -> None:
             "validation_energy_unlearned": [0.5] * CHAINS,
         }
 
-    good, bad = looked(0.1, 0.2, 0.1, 40.0), looked(30.0, 40.0, 50.0, 0.1)
+    good, bad = looked(0.1, 0.2, 0.1, 0.4), looked(30.0, 40.0, 50.0, 0.1)
     assert verdict([*history(), bad, good])["warnings"] == []
+    assert verdict([*history(), bad, good])["chains_without_energies"] == []
     found = verdict([*history(), good, bad], failed=(3,))
     assert (found["validation_energy_mae"], found["validation_energy_unlearned"]) == (40.0, 0.5)
     (warning,) = (word for word in found["warnings"] if "energies" in word)
     assert warning.startswith("energies are not learned: their error on held-back frames is 40 eV, and 0.5 eV if")
     assert verdict(history())["validation_energy_mae"] is None
+    assert verdict(history())["chains_without_energies"] == []
+
+    # one chain is enough to spoil the mean of all (as happened with one of eight on benzene)
+    found = verdict([*history(), looked(0.1, 0.2, 4.7, 0.1)])
+    assert found["chains_without_energies"] == [2]
+    (warning,) = found["warnings"]
+    assert warning.startswith("energies of chains [2] are not learned and spoil the mean over all chains")
+    assert verdict([*history(), looked(0.1, 0.2, 4.7, 0.1)], failed=(2,))["chains_without_energies"] == []
 
 
 def test_good_chains_have_no_warnings() -> None:

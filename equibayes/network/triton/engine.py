@@ -24,25 +24,17 @@ class Engine(Memory):
         config, shape = self.network.config, self.shape
         start = self.arenas[0].x[next(iter(self.arenas[0].x))]
         channels = config.embedding_channels
-        with self._aside():
-            kernels.embed[(_div(shape.nodes * channels, 256), shape.chains)](
-                self.arena, self.weights, self.graph.species, shape.nodes, start, self.places.of["embedding"],
-                self.arena.stride(0), self.places.size, self._graph_nodes, CHANNELS=channels, BLOCK=256,
-            )  # fmt: skip
-            self._linear(self.before[0], 0)
         self._geometry()
         self._radial_hidden()
-        self._radial_weights(self.radial_jobs[0])
-        self._join()
-        if not self.lean and len(self.later_radial_jobs):
-            with self._aside():
-                self._radial_weights(self.later_radial_jobs)
+        if not self.lean:
+            self._radial_weights(self.all_radial_jobs)
+        kernels.embed[(_div(shape.nodes * channels, 256), shape.chains)](
+            self.arena, self.weights, self.graph.species, shape.nodes, start, self.places.of["embedding"],
+            self.arena.stride(0), self.places.size, self._graph_nodes, CHANNELS=channels, BLOCK=256,
+        )  # fmt: skip
         for number in range(len(self.arenas)):
-            if number:
-                self._linear(self.before[number], 0)
-            if number == 1:
-                self._join()
-            if self.lean and number:
+            self._linear(self.before[number], 0)
+            if self.lean:
                 self._radial_weights(self.radial_jobs[number])
             self._collect(number, dual=False)
             self._linear(self.after[number], 0, typed=True)
@@ -115,10 +107,9 @@ class Engine(Memory):
 
     def _radial_hidden(self) -> None:
         shape = self.shape
-        rows = self.tuning.hidden_rows
-        self.generated.radial_hidden[(_div(shape.pairs, rows), len(self.arenas), shape.chains)](
+        self.generated.radial_hidden[(_div(shape.pairs, 32), len(self.arenas), shape.chains)](
             self.unit, self.weights, self.hidden, self.radial_offsets, shape.pairs, self.places.of["bessel"],
-            self.places.size, self._graph_pairs, LAYERS=len(self.arenas), **self._radial_constants(self.precision), BLOCK=rows,
+            self.places.size, self._graph_pairs, LAYERS=len(self.arenas), **self._radial_constants(self.precision), BLOCK=32,
         )  # fmt: skip
 
     def _radial_weights(self, jobs: torch.Tensor) -> None:
@@ -250,15 +241,15 @@ class Engine(Memory):
         pairs, rows = shape.pairs, tuning.radial_back_rows
         kernels.linear[(_div(2 * pairs, rows), len(self.radial_back), shape.chains)](
             self.radial_tilde, self.weights, self.hidden_tilde, self.graph.species, self.radial_back, 2 * pairs,
-            self.radial_tilde.stride(0), self.places.size, self.hidden_tilde.stride(1), 0, TRANSPOSED=True, TYPED=False,
+            self.radial_tilde.stride(0), self.places.size, self.hidden_tilde.stride(0), 0, TRANSPOSED=True, TYPED=False,
             TWIN=True, ROWS=rows, COLUMNS=self.radial_tile, INNER=self.tile, PREC=self.gradient_precision, STAGES=tuning.stages,
             num_warps=tuning.radial_back_warps,
         )  # fmt: skip
         self.generated.radial_backward[(self.radial_parts, layers, shape.chains)](
             self.unit, self.weights, self.hidden_tilde, self.partial, self.radial_offsets, shape.pairs,
-            self.places.of["bessel"], self.radial_turns, self.places.size, self._graph_pairs, self.hidden_tilde.stride(0),
-            LAYERS=layers, PIECES=tuning.radial_pieces, SIZE=self.radial_size,
-            **self._radial_constants(self.gradient_precision), BLOCK=tuning.radial_block, num_warps=tuning.radial_warps,
+            self.places.of["bessel"], self.radial_turns, self.places.size, self._graph_pairs, LAYERS=layers,
+            SIZE=self.radial_size, **self._radial_constants(self.gradient_precision), BLOCK=tuning.radial_block,
+            num_warps=tuning.radial_warps,
             num_stages=1,  # there are few turns, and what is loaded ahead would take the room of a second program
         )  # fmt: skip
         size = layers * (self.radial_size - config.num_bessels) + config.num_bessels

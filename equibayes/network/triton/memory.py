@@ -13,7 +13,7 @@ from equibayes.network.triton.generate.writing import blocks as channel_blocks
 from equibayes.network.triton.generate.writing import channel_block, giving_groups, width
 from equibayes.network.triton.layout import Job, LayerArena, Pieces, WeightPlaces, common_tile, layer_jobs
 from equibayes.network.triton.pairs import Pairs
-from equibayes.network.triton.tuning import Tuning
+from equibayes.network.triton.tuning import Tuning, narrow
 from equibayes.network.weights import Layout
 
 # what tl.dot calls the precisions that users choose from: for energies and forces; for what only the gradient by the weights needs
@@ -73,7 +73,7 @@ class Memory:
         self.network, self.shape, self.heads = network, shape, heads
         self.device, self.training = torch.device(device), training
         self.precision, self.gradient_precision = PRECISIONS[precision]
-        self.tuning = tuning or Tuning.best(precision, shape.nodes * shape.chains)
+        self.tuning = tuning or Tuning.best(precision, shape.nodes * shape.chains, narrow=narrow(self.device))
         self.places = WeightPlaces(layout)
         self.places_flat = self.places.flat.to(self.device)
         self.generated = load_kernels(generate.kernels(network.config, network.layers))
@@ -81,7 +81,7 @@ class Memory:
         # sums into which the rows of a weight gradient are divided: few programs are too few for a GPU
         self.parts = min(MOST_PARTS, max(1, self.tuning.gradient_parts // shape.chains))
         self.sorted = False  # whether all atoms of one type lie together; see `find_types`
-        self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" and training else None
         self._allocate()
         self._make_jobs()
 
@@ -136,7 +136,7 @@ class Memory:
             self.deviation_tilde = self._zeros(2, chains, nodes)
             self.energy_bar = self._zeros(chains, nodes)
             self.radial_tilde = self._zeros(chains, 4 * pairs * sum(self.columns))
-            self.hidden_tilde = self._zeros(self.tuning.radial_pieces, chains, len(layers), 2, pairs, self.width)
+            self.hidden_tilde = self._zeros(chains, len(layers), 2, pairs, self.width)
             self.gradient = self._zeros(self.parts, chains, self.places.size)
             self.ranges = self._zeros(groups, len(config.type_names), 2, dtype=torch.int32)
             block = self.tuning.radial_block
@@ -171,7 +171,6 @@ class Memory:
         self.radial_tile = channel_block(width)
         radial: list[list[Job]] = []
         back: list[Job] = []
-        parts = Pieces(self.tuning.radial_pieces, self.hidden_tilde.stride(0)) if self.training else Pieces()
         gradients: list[Job] = []
         for number, columns in enumerate(self.columns):
             place = self.places.of[f"layer{number}.radial.{depth}"]
@@ -185,10 +184,9 @@ class Memory:
                     out = place + i * columns + c
                     gradients.append([out, columns, hidden + i, width, both + c, columns, 1, -1, 1, twin])
             for c in range(0, width, self.radial_tile):
-                job = [hidden + c, width, both, columns, columns, place + c * columns, columns, twin]
-                back += parts.divide(job, self.tile, (1, 1))
+                back.append([hidden + c, width, both, columns, columns, place + c * columns, columns, twin])
         self.radial_jobs = [self._table(own) for own in radial]
-        self.later_radial_jobs = torch.cat([*self.radial_jobs[1:], self._table([])])
+        self.all_radial_jobs = torch.cat(self.radial_jobs)
         self.radial_back = self._table(back)
         self.radial_gradients = self._table(gradients)
         offsets = [[self.places.of[f"layer{n}.radial.{i}"] for i in range(depth)] for n in range(len(self.columns))]

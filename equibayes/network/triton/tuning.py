@@ -3,6 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+ROOMY = 128 * 1024
+"""Bytes of shared memory."""
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -29,21 +34,19 @@ class Tuning:
     gradient_warps: int = 4
     gradient_stages: int = 3
     gradient_parts: int = 16
-    hidden_rows: int = 32
     radial_rows: int = 64
     radial_columns: int = 4096
     radial_stages: int = 3
     radial_last_warps: int = 4
     radial_back_rows: int = 64
     radial_back_warps: int = 4
-    radial_pieces: int = 1
     radial_block: int = 64
     radial_warps: int = 8
     radial_programs: int = 64
 
     @classmethod
-    def best(cls, precision: str, rows: int) -> "Tuning":
-        """For `rows` atoms in all chains together."""
+    def best(cls, precision: str, rows: int, *, narrow: bool = False) -> "Tuning":
+        """For `rows` atoms in all chains together.   narrow: a GPU with less shared memory than those of data centres."""
         few, many = rows < 1024, rows >= 4096
         # a few atoms cannot fill a GPU: then the slots of an atom, and the blocks of a sum, are worked on side by side
         chosen: dict[str, Any] = {
@@ -54,7 +57,9 @@ class Tuning:
             "stages": 2,
         }
         if few:
-            chosen |= {"pieces": 3, "radial_pieces": 5, "radial_columns": 320}
+            chosen |= {"pieces": 3, "radial_columns": 320}
+        if many:
+            chosen |= {"radial_rows": 128, "radial_last_warps": 8}
         if precision in ("bf16x3", "mixed"):
             chosen |= {"stages": 3, "radial_warps": 4} | ({} if few else {"rows": 64, "slots_giving": 1})
         chosen |= {f"tangent_{name}": chosen[name] for name in ("rows", "warps", "stages")}
@@ -70,4 +75,16 @@ class Tuning:
         if precision == "tf32":
             chosen |= {"radial_rows": 32, "radial_last_warps": 2, "stages": 4 if few else 2, "warps": 2 if many else 4}
             chosen |= {f"tangent_{name}": chosen[name] for name in ("warps", "stages")}
+        if narrow:  # fits, not timed
+            chosen |= {"radial_block": 32, "radial_rows": 64, "radial_last_warps": 4}
+            chosen |= {name: min(chosen[name], 3) for name in ("stages", "tangent_stages")}
+            chosen |= {"radial_rows": 32, "radial_block": 16} if precision == "tf32x3" else {}
         return cls(**chosen)
+
+
+def narrow(device: torch.device | str) -> bool:
+    """Whether a program has less than 128 KiB of shared memory there, as on GPUs made for screens (99 KiB)."""
+    if torch.device(device).type != "cuda":
+        return False
+    room: int = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", ROOMY)
+    return room < ROOMY

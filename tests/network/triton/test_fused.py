@@ -281,5 +281,38 @@ def test_kernels_compile_for_gpus_that_are_not_here(capability, precision, tmp_p
     assert len(list(tmp_path.rglob("*.cubin"))) > 20
 
 
+SHARED_MEMORY = {80: 163, 89: 99}
+"""KiB of a program on an A100 and on an L4 or RTX 4090, by compute capability (CUDA C++ programming guide)."""
+
+
+@pytest.mark.parametrize("capability", [pytest.param(80, marks=pytest.mark.slow), 89])
+def test_kernels_fit_smaller_gpus(capability, tmp_path):
+    """Those with matrix products, of the paper's network, in the default precision: the others need next to nothing."""
+    work = {
+        "network": asdict(preset("paper", **selftest.SCALES)),
+        "precision": "mixed",
+        "chains": 1,
+        "tuning": asdict(Tuning.best("mixed", 5000, narrow=capability == 89)),
+        "training": True,
+        "target": ["cuda", capability, 32],
+    }
+    script = """
+import json, sys
+from equibayes.sampling.precompile import launches_of
+
+for (name, *_), (kernel, grid, arguments, options) in launches_of(json.loads(sys.argv[1])).items():
+    if name in ("linear", "wide_linear", "weight_gradient", "radial_hidden", "radial_backward", "readout_gradient"):
+        print(name, kernel.run(*arguments, grid=grid, warmup=True, **options).metadata.shared)
+"""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path)
+    command = [sys.executable, "-c", script, json.dumps(work)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    used = [(int(line.split()[1]), line.split()[0]) for line in done.stdout.splitlines()]
+    assert len(used) >= 10
+    assert max(used)[0] <= 1024 * SHARED_MEMORY[capability], max(used)
+
+
 def test_neighbors_of_the_selftest():
     passed(selftest.check_neighbors(60, "cpu"))

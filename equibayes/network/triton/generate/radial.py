@@ -57,7 +57,7 @@ class Radial:
         write(
             '@triton.jit(do_not_specialize=["pairs", "bessel", "turns", "graph_pairs"])',
             "def radial_backward(unit, weights, hidden_tilde, partial, offsets, pairs, bessel, turns, chain_weights, graph_pairs,",
-            f"    apart, LAYERS: tl.constexpr, PIECES: tl.constexpr, SIZE: tl.constexpr, {CONSTANTS}):",
+            f"    LAYERS: tl.constexpr, SIZE: tl.constexpr, {CONSTANTS}):",
         )
         with write:
             write("part = tl.program_id(0)")
@@ -70,8 +70,8 @@ class Radial:
                 self._forward()
                 write(
                     f"start = hidden_tilde + ((chain*LAYERS + layer)*2*pairs + p[:, None])*{size} + c[None, :]",
-                    f"e = pieced(start, apart, {self.rows}, PIECES)",
-                    f"e1 = pieced(start + pairs.to(tl.int64)*{size}, apart, {self.rows}, PIECES)",
+                    f"e = tl.load(start, mask={self.rows}, other=0.0)",
+                    f"e1 = tl.load(start + pairs.to(tl.int64)*{size}, mask={self.rows}, other=0.0)",
                 )
                 self._back()
                 write("frequencies += tl.sum(e*value_w + e1*slope_w, 0)")
