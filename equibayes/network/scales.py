@@ -13,8 +13,8 @@ from equibayes.network.config import NetworkConfig
 
 # Neighbours are counted on at most this many frames, spread over the set: the mean does not need more.
 COUNTED_FRAMES = 100
-# The sum of more atomic energies than this runs away from the labels while forces are learned, and the weights alone hardly bring it back:
-# it happened to one network of eight with 12 and 15 atoms, to several with 27, to all with 106.
+# The sum of more atomic energies than this runs away from the labels while forces are learned, and the weights alone hardly bring it
+# back: it happened to one network of eight with 12 and 15 atoms, to several with 27, to all with 106.
 MANY_ATOMS = 10
 
 
