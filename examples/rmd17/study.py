@@ -126,7 +126,7 @@ class Study:
 
     def carry_out(self, method: str, deadline: float, *, compact: bool = False) -> bool:
         """Sample, test, write; False if there was no time for it."""
-        compact = compact and not (self.output / HALF).exists()
+        compact = compact and not self._compact().exists()
         if self._result(method).exists() and not compact:
             print(f"{self.case.name} {method}: done before", flush=True)
             return True
@@ -178,7 +178,7 @@ class Study:
 
     def write_compact(self, calibrated: Posterior, held_back: Dataset) -> None:
         """A small file for the documentation, and what half precision changes."""
-        path = self.output / f"{self.case.name}.posterior"
+        path = self._compact()
         kept = [record for record in calibrated.history if "validation_force_mae" in record]
         kept = [{name: value for name, value in record.items() if name not in LEFT_OUT} for record in kept]
         small = replace(calibrated, history=kept)
@@ -238,6 +238,9 @@ class Study:
             "verdict": posterior.verdict,
             "history": list(held_back_history(posterior)),
         }
+
+    def _compact(self) -> Path:
+        return self.output / f"{self.case.name}.posterior"
 
     def _result(self, method: str) -> Path:
         return self.output / f"{method}.json"
