@@ -109,17 +109,17 @@ def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
             "(a bound; samples are taken where the learning rate is small): raise cycles.batch_size to be sure"
         )
     error, unlearned = verdict["validation_energy_mae"], verdict["validation_energy_unlearned"]
+    known = config.network.per_type_energy_shifts_trainable
+    remedy = "raise burn_in.steps" + ("" if known else ", or set network.per_type_energy_shifts_trainable=true")
     if error is not None and unlearned is not None and error > unlearned:
         words.append(
             f"energies are not learned: their error on held-back frames is {error:.3g} eV, and {unlearned:.3g} eV if nothing but the "
-            "elements were known (forces may be right all the same): raise burn_in.steps, or set "
-            "network.per_type_energy_shifts_trainable=true"
+            f"elements were known (forces may be right all the same): {remedy}"
         )
     elif verdict["chains_without_energies"]:
         words.append(
             f"energies of chains {verdict['chains_without_energies']} are not learned and spoil the mean over all chains: on held-back "
-            "frames they are worse than if nothing but the elements were known (forces may be right all the same); raise "
-            "burn_in.steps, or set network.per_type_energy_shifts_trainable=true"
+            f"frames they are worse than if nothing but the elements were known (forces may be right all the same); {remedy}"
         )
     if verdict["failed_chains"]:
         words.append(

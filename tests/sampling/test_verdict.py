@@ -66,6 +66,7 @@ def test_energies_that_were_not_learned() -> None:
     assert (found["validation_energy_mae"], found["validation_energy_unlearned"]) == (40.0, 0.5)
     (warning,) = (word for word in found["warnings"] if "energies" in word)
     assert warning.startswith("energies are not learned: their error on held-back frames is 40 eV, and 0.5 eV if")
+    assert warning.endswith("raise burn_in.steps, or set network.per_type_energy_shifts_trainable=true")
     assert verdict(history())["validation_energy_mae"] is None
     assert verdict(history())["chains_without_energies"] == []
 
