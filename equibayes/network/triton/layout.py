@@ -89,10 +89,10 @@ class Pieces:
 
     def divide(self, job: Job, tile: int, along: tuple[int, int]) -> list[Job]:
         """along: numbers from one row of the inner length to the next, in both matrices."""
-        if self.count == 1:
-            return [job]
         job = job + [0] * (13 - len(job))
         plain, typed = job[4] // tile, job[9] // tile
+        if self.count == 1 or plain + typed < 2:  # an irrep to which nothing comes back has no block at all
+            return [job]
         jobs = []
         for number, (first, end) in enumerate(_shares([1] * plain + [self.typed] * typed, self.count)):
             own = list(job)

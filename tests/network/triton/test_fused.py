@@ -26,6 +26,7 @@ from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import Flat, StandardNormal
 from equibayes.data.graph import graph_of
 from equibayes.network.config import NetworkConfig, preset
+from equibayes.network.triton.layout import Pieces
 from equibayes.network.triton.pairs import pairs_of
 from equibayes.network.triton.support import why_not
 from equibayes.network.triton.tuning import Tuning
@@ -77,6 +78,19 @@ def test_as_for_many_atoms():
             selftest.check_gradient("many", TINY, [selftest.cluster(2, 8), selftest.cluster(1, 9)], 1, "float32", "cpu")
         )
     assert Tuning.best("mixed", 10).pieces > 1, "left as it was"
+
+
+def test_sums_are_divided_evenly_and_wholly():
+    """Five blocks of a plain sum, two of one over three species: 11 turns, in three pieces of at most four."""
+    job = [1000, 64, 2000, 64, 5 * 16, 3000, 16, 4000, 64, 2 * 16, 5000, 512, 16]
+    first, second, third = Pieces(3, 10**6, typed=3).divide(job, 16, (16, 16))
+    assert [part[0] for part in (first, second, third)] == [1000, 1000 + 10**6, 1000 + 2 * 10**6]
+    turns = [part[4] // 16 + 3 * part[9] // 16 for part in (first, second, third)]
+    assert (sum(turns), max(turns)) == (11, 4)
+    assert (second[2], second[5]) == (2000 + first[4], 3000 + 16 * first[4]), "goes on where the first ends"
+    assert (third[4], third[7], third[10]) == (0, 4000 + second[9], 5000 + 16 * second[9])
+    nothing = [1000, 64, 0, 0, 0, 0, 0]
+    assert [part[:7] for part in Pieces(3, 10**6).divide(nothing, 16, (1, 1))] == [nothing]
 
 
 def test_energy_without_a_label_counts_by_its_forces():
