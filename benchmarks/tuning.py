@@ -50,7 +50,7 @@ CHOICES: dict[str, tuple[int, ...]] = {
     "radial_rows": (32, 64, 128),
     "radial_columns": (320, 640, 4096),
     "radial_stages": (2, 3),
-    "radial_last_warps": (2, 4),
+    "radial_last_warps": (2, 4, 8),
     "radial_back_rows": (32, 64),
     "radial_back_warps": (2, 4),
     "radial_block": (32, 64),
@@ -130,6 +130,7 @@ def neighbours(base: Tuning, training: bool = True, known: Iterable[Tuning] = ()
     pairs = [
         {"gradient_rows": 16, "gradient_warps": 2},
         {"radial_rows": 32, "radial_last_warps": 2},
+        {"radial_rows": 128, "radial_last_warps": 8},
         {"rows": 32, "warps": 2},
         {"tangent_rows": 32, "tangent_stages": 2},
         {"radial_block": 32, "radial_warps": 4},

@@ -62,6 +62,8 @@ class Tuning:
             chosen |= {"radial_rows": 128, "radial_last_warps": 8}
         if precision in ("bf16x3", "mixed"):
             chosen |= {"stages": 3, "radial_warps": 4} | ({} if few else {"rows": 64, "slots_giving": 1})
+        if precision == "tf32":
+            chosen |= {"radial_rows": 32, "radial_last_warps": 2, "stages": 4 if few else 2, "warps": 2 if many else 4}
         chosen |= {f"tangent_{name}": chosen[name] for name in ("rows", "warps", "stages")}
         if precision in ("tf32", "mixed"):
             chosen |= {
@@ -72,9 +74,6 @@ class Tuning:
             }
         if precision == "mixed" and not few:
             chosen |= {"tangent_rows": 64 if many else 32, "tangent_warps": 2 if many else 4, "tangent_stages": 2}
-        if precision == "tf32":
-            chosen |= {"radial_rows": 32, "radial_last_warps": 2, "stages": 4 if few else 2, "warps": 2 if many else 4}
-            chosen |= {f"tangent_{name}": chosen[name] for name in ("warps", "stages")}
         if narrow:  # fits, not timed
             chosen |= {"radial_block": 32, "radial_rows": 64, "radial_last_warps": 4}
             chosen |= {name: min(chosen[name], 3) for name in ("stages", "tangent_stages")}

@@ -40,6 +40,5 @@ def kernels(config: NetworkConfig, layers: list[LayerPlan]) -> str:
     """The source of a module with all generated kernels."""
     parts = [HEADER, geometry(config), pair_gradient(config), pair_tangent(config), radial(config)]
     for number, layer in enumerate(layers):
-        parts += [collect(number, layer, config), give(number, layer, config)]
-    parts += [gate(number, layer) for number, layer in enumerate(layers)]
+        parts += [collect(number, layer, config), give(number, layer, config), gate(number, layer)]
     return "\n\n".join(parts) + "\n"

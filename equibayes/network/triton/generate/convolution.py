@@ -124,7 +124,6 @@ def _give_group(write: Writer, layer: LayerPlan, config: NetworkConfig, source: 
                 for (m, k), name in _own_side(path, p).items():
                     terms = (f"{value!r}*x{source}_{i}" for i, m2, k2, value in _nonzero(path) if (m2, k2) == (m, k))
                     write(f"{name} = {total(terms)}")
-    targets = list(dict.fromkeys(path.target for path in paths))
     with write.block("for start in range(0, count, EB):"):
         # the edge on which n gives is the opposite of its own slot
         _slot(write, sign="-sign")
@@ -132,59 +131,73 @@ def _give_group(write: Writer, layer: LayerPlan, config: NetworkConfig, source: 
         write(f"edge_row = edge_out + (2*q + 1 - code % 2)*GROUPS*{row} + (FIRST + job)*{row}")
         _load_harmonics(write, config, edges)
         _radial_rows(write, layer)
-        for target in targets:
+        for target in dict.fromkeys(path.target for path in paths):
             _collected_rows(write, layer, target, "g", "j")
         with write.block("if DUAL:"):
-            _load_tangents(write, config, edges)
-            for target in targets:
-                _collected_rows(write, layer, target, "g_tilde", "j")
-            write(f"value_row = radial_out + ((1 - code % 2)*2*pairs + q)*{columns(layer)} + c")
-            write(f"slope_row = value_row + pairs*{columns(layer)}")
-            a, z = Couplings(write, "Y"), Couplings(write, "Z")
-            for path in paths:
-                matrix, dotted = a.matrix(path), z.matrix(path)
-                write(f"r = {_radial(layer, path, 'value')}", f"q1 = length_dot * {_radial(layer, path, 'slope')}")
-                for k in range(path.target.dim):
-                    write(f"g{k} = tl.load(g_{path.target} + {_collected(layer, path, k)})")
-                    write(f"h{k} = tl.load(g_tilde_{path.target} + {_collected(layer, path, k)})")
-                for i in components:
-                    u = total(f"{name}*g{k}" for (i2, k), name in matrix.items() if i2 == i) or ZERO
-                    v = [f"{name}*g{k}" for (i2, k), name in dotted.items() if i2 == i]
-                    v += [f"{name}*h{k}" for (i2, k), name in matrix.items() if i2 == i]
-                    write(f"u{i} = {u}", f"v{i} = {total(v) or ZERO}", f"b{i} += r*v{i} + q1*u{i}")
-                write(f"value = {total(f'x{source}_{i}*v{i}' for i in components)}")
-                with write.block("if DOT:"):
-                    write(f"value += {total(f'xd{source}_{i}*u{i}' for i in components)}")
-                column = _column(layer, path)
-                write(f"tl.store(value_row + {column}, value, mask=valid)")
-                slope = total(f"x{source}_{i}*u{i}" for i in components)
-                write(f"tl.store(slope_row + {column}, length_dot*({slope}), mask=valid)")
+            _give_tangent(write, layer, config, source, paths)
         with write.block("else:"):
-            used = [m for edge in edges if edge for m in range(edge**2, (edge + 1) ** 2)]
-            write(*(f"t{m} = tl.zeros([EB, CB], tl.float32)" for m in used))
-            write("stretch = tl.zeros([EB, CB], tl.float32)")
-            a = Couplings(write, "Y")
-            for p, path in enumerate(paths):
-                matrix = a.matrix(path)
-                write(f"r = {_radial(layer, path, 'value')}")
-                for k in range(path.target.dim):
-                    write(f"g{k} = tl.load(g_{path.target} + {_collected(layer, path, k)})")
-                for i in components:
-                    u = total(f"{name}*g{k}" for (i2, k), name in matrix.items() if i2 == i) or ZERO
-                    write(f"u{i} = {u}", f"b{i} += r*u{i}")
-                inner = total(f"x{source}_{i}*u{i}" for i in components)
-                write(f"stretch += ({inner})*{_radial(layer, path, 'slope')}")
-                if path.edge:
-                    write(*(f"g{k} = g{k}*r" for k in range(path.target.dim)))
-                    write(*(f"t{path.edge**2 + m} += {name}*g{k}" for (m, k), name in _own_side(path, p).items()))
-            for m in used:
-                factor = "w*direction" if int(sqrt(m)) % 2 else "w"
-                write(f"tl.store(edge_row + {m}, tl.sum(t{m}, 1)[:, None]*{factor}, mask=valid)")
-            write(f"tl.store(edge_row + {(config.l_max + 1) ** 2}, tl.sum(stretch, 1)[:, None], mask=valid)")
+            _give_adjoint(write, layer, config, source, paths)
     channels = layer.inputs[source]
     write(f"mine = arena + out + {_first_feature(layer, source)}*N + n*{source.dim * channels} + cs")
     for i in components:
         write(f"tl.store(mine + {i * channels}, tl.sum(b{i}, 0))")
+
+
+def _give_tangent(write: Writer, layer: LayerPlan, config: NetworkConfig, source: Irrep, paths: list[Path]) -> None:
+    """Version 3 of one slot: what it adds to x̃, and R̃ and R̃' of its direction."""
+    components = range(source.dim)
+    edges = sorted({path.edge for path in paths})
+    _load_tangents(write, config, edges)
+    for target in dict.fromkeys(path.target for path in paths):
+        _collected_rows(write, layer, target, "g_tilde", "j")
+    write(f"value_row = radial_out + ((1 - code % 2)*2*pairs + q)*{columns(layer)} + c")
+    write(f"slope_row = value_row + pairs*{columns(layer)}")
+    a, z = Couplings(write, "Y"), Couplings(write, "Z")
+    for path in paths:
+        matrix, dotted = a.matrix(path), z.matrix(path)
+        write(f"r = {_radial(layer, path, 'value')}", f"q1 = length_dot * {_radial(layer, path, 'slope')}")
+        for k in range(path.target.dim):
+            write(f"g{k} = tl.load(g_{path.target} + {_collected(layer, path, k)})")
+            write(f"h{k} = tl.load(g_tilde_{path.target} + {_collected(layer, path, k)})")
+        for i in components:
+            u = total(f"{name}*g{k}" for (i2, k), name in matrix.items() if i2 == i) or ZERO
+            v = [f"{name}*g{k}" for (i2, k), name in dotted.items() if i2 == i]
+            v += [f"{name}*h{k}" for (i2, k), name in matrix.items() if i2 == i]
+            write(f"u{i} = {u}", f"v{i} = {total(v) or ZERO}", f"b{i} += r*v{i} + q1*u{i}")
+        write(f"value = {total(f'x{source}_{i}*v{i}' for i in components)}")
+        with write.block("if DOT:"):
+            write(f"value += {total(f'xd{source}_{i}*u{i}' for i in components)}")
+        column = _column(layer, path)
+        write(f"tl.store(value_row + {column}, value, mask=valid)")
+        slope = total(f"x{source}_{i}*u{i}" for i in components)
+        write(f"tl.store(slope_row + {column}, length_dot*({slope}), mask=valid)")
+
+
+def _give_adjoint(write: Writer, layer: LayerPlan, config: NetworkConfig, source: Irrep, paths: list[Path]) -> None:
+    """Version 1 of one slot: what it adds to x̄, and ∂E/∂Y and ∂E/∂r of its edge."""
+    components = range(source.dim)
+    edges = sorted({path.edge for path in paths})
+    used = [m for edge in edges if edge for m in range(edge**2, (edge + 1) ** 2)]
+    write(*(f"t{m} = tl.zeros([EB, CB], tl.float32)" for m in used))
+    write("stretch = tl.zeros([EB, CB], tl.float32)")
+    a = Couplings(write, "Y")
+    for p, path in enumerate(paths):
+        matrix = a.matrix(path)
+        write(f"r = {_radial(layer, path, 'value')}")
+        for k in range(path.target.dim):
+            write(f"g{k} = tl.load(g_{path.target} + {_collected(layer, path, k)})")
+        for i in components:
+            u = total(f"{name}*g{k}" for (i2, k), name in matrix.items() if i2 == i) or ZERO
+            write(f"u{i} = {u}", f"b{i} += r*u{i}")
+        inner = total(f"x{source}_{i}*u{i}" for i in components)
+        write(f"stretch += ({inner})*{_radial(layer, path, 'slope')}")
+        if path.edge:
+            write(*(f"g{k} = g{k}*r" for k in range(path.target.dim)))
+            write(*(f"t{path.edge**2 + m} += {name}*g{k}" for (m, k), name in _own_side(path, p).items()))
+    for m in used:
+        factor = "w*direction" if int(sqrt(m)) % 2 else "w"
+        write(f"tl.store(edge_row + {m}, tl.sum(t{m}, 1)[:, None]*{factor}, mask=valid)")
+    write(f"tl.store(edge_row + {(config.l_max + 1) ** 2}, tl.sum(stretch, 1)[:, None], mask=valid)")
 
 
 def _preamble(write: Writer, layer: LayerPlan, config: NetworkConfig) -> None:
