@@ -153,6 +153,34 @@ def check_predictions(
         yield Check(f"{name}: stress", relative(found.stress, expected.stress), limit)
 
 
+def check_moving(
+    name: str, config: NetworkConfig, frame: Structure, chains: int, precision: str, device: str
+) -> Iterator[Check]:
+    """Dynamics: a list with pairs beyond the cutoff stays while atoms move, and what was computed before leaves no trace."""
+    from equibayes.bayes.moving import MovingModel
+
+    model, limit = StochasticModel(config), LIMITS[precision]
+    flat = weights(model, chains, 0)
+    graph = graph_of(frame, r_max=config.r_max + 0.7, species_of=SPECIES).to(device)
+    forward = model.layout.forward_weights(flat.to(device, torch.float32))
+    moving = MovingModel(model, forward, graph, precision)
+    moving.load(graph, frame.positions)
+    for turn in range(3):
+        moved = replace(frame, positions=frame.positions + 0.1 * turn * np.cos(3 * frame.positions))
+        found = moving(moved.positions)
+        expected = model(flat, graph_of(moved, r_max=config.r_max, species_of=SPECIES))
+    results = {
+        "energies": (found.energy, expected.energy[:, 0]),
+        "forces": (found.forces, expected.forces),
+        "ln σ of energies": (found.log_sigma_energy, expected.log_sigma_energy[:, 0]),
+        "ln σ of forces": (found.log_sigma_forces, expected.log_sigma_forces),
+    }
+    if frame.pbc.all():
+        results["stress"] = (found.virial / frame.volume, expected.stress[:, 0])
+    for what, (here, there) in results.items():
+        yield Check(f"{name}, moving: {what}", relative(torch.from_numpy(here), there), limit)
+
+
 def check_derivative(name: str, config: NetworkConfig, frame: Structure, device: str) -> Iterator[Check]:
     """Forces are the gradient of the energy: differences of energies along random directions, and no curl."""
     from equibayes.bayes.fused import FusedModel
@@ -348,6 +376,7 @@ def all_checks(small: bool, device: str) -> Iterator[Check]:
     for name, config in NETWORKS.items():
         for kind, frames in structures(small).items():
             yield from check_predictions(f"{name}, {kind}", config, frames, 2, "float32", device)
+        yield from check_moving(name, config, crystal(8, 5.0, 6), 2, "float32", device)
         yield from check_derivative(name, config, cluster(12, 13), device)
         yield from check_gradient(name, config, training, 2, "float32", device)
     for chains in (1, 3, 8, 16):
@@ -356,6 +385,7 @@ def all_checks(small: bool, device: str) -> Iterator[Check]:
         with cut_for(rows):
             name = f"paper, as for {rows} atoms"
             yield from check_predictions(name, NETWORKS["paper"], training, 8, "bf16x3", device)
+            yield from check_moving(name, NETWORKS["paper"], cluster(21, 1), 8, "bf16x3", device)
             yield from check_gradient(name, NETWORKS["paper"], training, 8, "mixed", device)
     for precision in ("tf32x3", "bf16x3", "mixed", "tf32"):
         yield from check_gradient(f"paper, {precision}", NETWORKS["paper"], training, 2, precision, device)

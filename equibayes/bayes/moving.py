@@ -68,11 +68,11 @@ class MovingModel:
         self.engine.load_weights(model.layout.flatten(self.weights))
         self.shift = torch.zeros(shape.pairs, 3, dtype=torch.float64, device=self.device)
         self.positions = torch.zeros(shape.nodes, 3, dtype=torch.float64, device=self.device)
-        self.results = torch.zeros(shape.chains, 11 + 4 * shape.nodes, dtype=torch.float64, device=self.device)
-        # in memory that the device reaches by itself, so that both transfers are a part of the recorded work
+        # in memory of the host that the device reaches by itself: the upload is a part of the recorded work, and the last kernel
+        # writes its results to where they are read
         on_gpu = self.device.type == "cuda"
         self.asked = torch.zeros(self.positions.shape, dtype=torch.float64, pin_memory=on_gpu)
-        self.found = torch.zeros(self.results.shape, dtype=torch.float64, pin_memory=on_gpu)
+        self.found = torch.zeros(shape.chains, 11 + 4 * shape.nodes, dtype=torch.float64, pin_memory=on_gpu)
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def load(self, graph: Graph, positions: np.ndarray) -> None:
@@ -83,6 +83,7 @@ class MovingModel:
         if slots > shape.slots or rows > shape.pairs:
             self._make(Shape(shape.chains, 1, shape.nodes, filled_up(slots + 2, 4), filled_up(int(1.1 * rows) + 1, 64)))
         self.engine.load_graph(pairs)
+        self.engine.begin()
         start = torch.from_numpy(np.ascontiguousarray(positions)).to(self.device)[pairs.order[0]]
         first, second = (self.engine.graph.ends[0, :, i].long() for i in range(2))
         # the lattice translations, which stay while the atoms move
@@ -113,17 +114,14 @@ class MovingModel:
         engine, shape = self.engine, self.engine.shape
         graph = engine.graph
         self.positions.copy_(self.asked, non_blocking=True)
-        kernels.pair_vectors[(-(-shape.pairs // 128),)](
-            self.positions, graph.order, graph.ends, self.shift, graph.vector, shape.pairs, BLOCK=128
-        )
-        engine.evaluate()
+        engine.move(self.positions, self.shift)
+        engine.propagate()
         at_once = 128 if shape.pairs < 2048 else 1024
-        kernels.pack[(shape.chains,)](
-            engine.energies, engine.forces, engine.deviations, engine.pull, graph.vector, engine.unit, graph.order, self.results,
-            shape.nodes, shape.pairs, shape.chains, R_MAX=self.model.config.r_max, BLOCK=at_once,
+        kernels.pack[(shape.chains, 2 + -(-shape.nodes // at_once))](
+            engine.energies, engine.deviations, engine.pull, graph.pair, graph.degree, graph.vector, engine.unit, graph.order,
+            self.found, shape.nodes, shape.slots, shape.pairs, shape.chains, R_MAX=self.model.config.r_max, BLOCK=at_once,
             num_warps=4 if at_once == 128 else 8,
         )  # fmt: skip
-        self.found.copy_(self.results, non_blocking=True)
 
 
 def _count_pairs(graph: Graph) -> int:

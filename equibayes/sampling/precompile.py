@@ -155,6 +155,7 @@ def compile_share(work: dict[str, Any], processes: int, rank: int) -> int:
 def _launch_all(work: dict[str, Any]) -> None:
     from equibayes.bayes.fused import FusedModel
     from equibayes.bayes.model import StochasticModel
+    from equibayes.bayes.moving import MovingModel
     from equibayes.bayes.potential import Potential
     from equibayes.bayes.prior import StandardNormal
     from equibayes.data.elements import atomic_number
@@ -177,7 +178,11 @@ def _launch_all(work: dict[str, Any]) -> None:
     flat = model.layout.start(chains, 0)
     if not work["training"]:
         graph = graph_of(frame, r_max=config.r_max, species_of=species)
-        FusedModel(model, work["precision"]).forward(model.layout.forward_weights(flat), graph.to(dtype=torch.float32))
+        weights = model.layout.forward_weights(flat)
+        FusedModel(model, work["precision"]).forward(weights, graph.to(dtype=torch.float32))
+        moving = MovingModel(model, weights, graph, work["precision"])
+        moving.load(graph, positions)
+        moving(positions)
         return
     data = ResidentData([frame], r_max=config.r_max, species_of=species, reference=[0.0])
     for integrator in ("baoa", "paper"):

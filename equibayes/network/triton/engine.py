@@ -21,19 +21,39 @@ class Engine(Memory):
 
     def evaluate(self) -> None:
         """Versions 0 and 1: energies, deviations, ∂E/∂vector of all pairs and forces."""
+        shape, graph = self.shape, self.graph
+        self._geometry(graph.vector, graph.vector, moving=False)
+        self.begin()
+        self.propagate()
+        kernels.atom_forces[(_div(shape.nodes, 32), shape.chains)](
+            self.pull, graph.pair, graph.degree, self.forces, shape.nodes, shape.slots, shape.pairs, self._graph_nodes,
+            BLOCK=32, num_warps=1,
+        )  # fmt: skip
+
+    def move(self, positions: torch.Tensor, shift: torch.Tensor) -> None:
+        """Vectors, lengths and directions of the pairs of one graph, from positions [N, 3] and lattice translations [Q, 3]."""
+        self._geometry(positions, shift, moving=True)
+
+    def begin(self) -> None:
+        """What the weights and the species say alone, wherever the atoms are."""
         config, shape = self.network.config, self.shape
         start = self.arenas[0].x[next(iter(self.arenas[0].x))]
         channels = config.embedding_channels
-        self._geometry()
-        self._radial_hidden()
-        if not self.lean:
-            self._radial_weights(self.all_radial_jobs)
         kernels.embed[(_div(shape.nodes * channels, 256), shape.chains)](
             self.arena, self.weights, self.graph.species, shape.nodes, start, self.places.of["embedding"],
             self.arena.stride(0), self.places.size, self._graph_nodes, CHANNELS=channels, BLOCK=256,
         )  # fmt: skip
+        self._linear(self.before[0], 0)
+
+    def propagate(self) -> None:
+        """Energies, deviations and ∂E/∂vector, where `begin` has been and the geometry is known."""
+        config, shape = self.network.config, self.shape
+        self._radial_hidden()
+        if not self.lean:
+            self._radial_weights(self.all_radial_jobs)
         for number in range(len(self.arenas)):
-            self._linear(self.before[number], 0)
+            if number:
+                self._linear(self.before[number], 0)
             if self.lean:
                 self._radial_weights(self.radial_jobs[number])
             self._collect(number, dual=False)
@@ -57,10 +77,6 @@ class Engine(Memory):
                 self._linear(self.before_back[number], 1, transposed=True, typed=True)
         self.generated.pair_gradient[(_div(shape.pairs, 32), shape.chains)](
             self.unit, self.edge, self.pull, shape.pairs, self._graph_pairs, GROUPS=sum(self.jobs_giving), BLOCK=32,
-        )  # fmt: skip
-        kernels.atom_forces[(_div(shape.nodes, 32), shape.chains)](
-            self.pull, self.graph.pair, self.graph.degree, self.forces, shape.nodes, shape.slots, shape.pairs,
-            self._graph_nodes, BLOCK=32, num_warps=1,
         )  # fmt: skip
 
     def differentiate(self) -> None:
@@ -101,9 +117,12 @@ class Engine(Memory):
     def _graph_pairs(self) -> int:
         return self.shape.pairs if self.shape.groups > 1 else 0
 
-    def _geometry(self) -> None:
+    def _geometry(self, positions: torch.Tensor, shift: torch.Tensor, *, moving: bool) -> None:
         rows = self.shape.groups * self.shape.pairs
-        self.generated.geometry[(_div(rows, 128),)](self.graph.vector, self.unit, self.harmonics, rows, BLOCK=128)
+        self.generated.geometry[(_div(rows, 128),)](
+            self.graph.vector, self.unit, self.harmonics, positions, self.graph.order, self.graph.ends, shift, rows, MOVING=moving,
+            BLOCK=128,
+        )  # fmt: skip
 
     def _radial_hidden(self) -> None:
         shape = self.shape

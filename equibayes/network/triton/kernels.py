@@ -233,26 +233,33 @@ def add_partial(
 
 
 @triton.jit(do_not_specialize=["nodes", "slots", "pairs", "graph_nodes"])
-def atom_forces(gradient, sender_pair, degree, out, nodes, slots, pairs, graph_nodes, BLOCK: tl.constexpr):
-    """F_n = Σ_slots sign · ∂E/∂vector of the pair; the vector points from the first atom of a pair to the second."""
+def atom_forces(gradient, pair, degree, out, nodes, slots, pairs, graph_nodes, BLOCK: tl.constexpr):
+    """Forces [chain, atom, 3]; see `force_on`."""
     n = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     chain = tl.program_id(1).to(tl.int64)
-    count = tl.load(degree + chain * graph_nodes + n, mask=n < nodes, other=0)
-    sender_pair += chain * graph_nodes * slots + n * slots
-    gradient += chain * pairs * 3
+    x, y, z = force_on(
+        n, gradient + chain * pairs * 3, pair + chain * graph_nodes * slots, degree + chain * graph_nodes, nodes, slots, BLOCK
+    )  # fmt: skip
+    out += (chain * nodes + n) * 3
+    tl.store(out, x.to(tl.float32), mask=n < nodes)
+    tl.store(out + 1, y.to(tl.float32), mask=n < nodes)
+    tl.store(out + 2, z.to(tl.float32), mask=n < nodes)
+
+
+@triton.jit
+def force_on(n, gradient, pair, degree, nodes, slots, BLOCK: tl.constexpr):
+    """F_n = Σ_slots sign · ∂E/∂vector of the pair; the vector points from the first atom of a pair to the second."""
+    count = tl.load(degree + n, mask=n < nodes, other=0)
     x, y, z = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
     for d in range(tl.max(count, 0)):
         valid = d < count
-        code = tl.load(sender_pair + d, mask=valid, other=0)
+        code = tl.load(pair + n * slots + d, mask=valid, other=0)
         sign = 1.0 - 2.0 * (code % 2)
         g = gradient + (code // 2).to(tl.int64) * 3
         x += sign * tl.load(g, mask=valid, other=0.0)
         y += sign * tl.load(g + 1, mask=valid, other=0.0)
         z += sign * tl.load(g + 2, mask=valid, other=0.0)
-    out += (chain * nodes + n) * 3
-    tl.store(out, x.to(tl.float32), mask=n < nodes)
-    tl.store(out + 1, y.to(tl.float32), mask=n < nodes)
-    tl.store(out + 2, z.to(tl.float32), mask=n < nodes)
+    return x, y, z
 
 
 @triton.jit

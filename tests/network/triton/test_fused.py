@@ -21,7 +21,6 @@ from equibayes import selftest
 from equibayes.baselines.potentials import DropoutPotential, PointPotential
 from equibayes.bayes.fused import FusedModel
 from equibayes.bayes.model import StochasticModel
-from equibayes.bayes.moving import MovingModel
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import Flat, StandardNormal
 from equibayes.data.graph import graph_of
@@ -124,23 +123,7 @@ def test_all_of_l_3():
 
 
 def test_atoms_that_move_with_a_list_that_stays():
-    """Pairs beyond the cutoff are in the list; what was computed before leaves no trace."""
-    model = StochasticModel(TINY)
-    flat = selftest.weights(model, 2, 0)
-    frame = selftest.crystal(3, 4.0, 4)
-    graph = graph_of(frame, r_max=TINY.r_max + 0.7, species_of=selftest.SPECIES)
-    moving = MovingModel(model, model.layout.forward_weights(flat.float()), graph, "float32")
-    moving.load(graph, frame.positions)
-    for turn in range(2):
-        moved = replace(frame, positions=frame.positions + 0.1 * turn * np.cos(3 * frame.positions))
-        found = moving(moved.positions)
-        expected = model(flat, graph_of(moved, r_max=TINY.r_max, species_of=selftest.SPECIES))
-        stress = torch.from_numpy(found.virial) / frame.volume
-        assert selftest.relative(torch.from_numpy(found.energy), expected.energy[:, 0]) < 1e-5
-        assert selftest.relative(torch.from_numpy(found.forces), expected.forces) < 1e-5
-        assert selftest.relative(stress, expected.stress[:, 0]) < 1e-5
-        assert selftest.relative(torch.from_numpy(found.log_sigma_energy), expected.log_sigma_energy[:, 0]) < 1e-5
-        assert selftest.relative(torch.from_numpy(found.log_sigma_forces), expected.log_sigma_forces) < 1e-5
+    passed(selftest.check_moving("tiny", TINY, selftest.crystal(3, 4.0, 4), 2, "float32", "cpu"))
 
 
 def test_less_memory_gives_the_same_bits(monkeypatch):

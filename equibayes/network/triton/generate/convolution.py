@@ -33,6 +33,7 @@ def _collect_group(write: Writer, layer: LayerPlan, config: NetworkConfig, targe
     ks = range(target.dim)
     for p in range(len(paths)):
         write(*(f"s{p}_{k} = tl.zeros([EB, CB], tl.float32)" for k in ks))
+    _look_up(write, "0")
     with write.block("for start in range(0, count, EB):"):
         _slot(write, "w = tl.load(norm + j)", sign="sign")
         sources = list(dict.fromkeys(path.source for path in paths))
@@ -124,6 +125,7 @@ def _give_group(write: Writer, layer: LayerPlan, config: NetworkConfig, source: 
                 for (m, k), name in _own_side(path, p).items():
                     terms = (f"{value!r}*x{source}_{i}" for i, m2, k2, value in _nonzero(path) if (m2, k2) == (m, k))
                     write(f"{name} = {total(terms)}")
+    _look_up(write, "0")
     with write.block("for start in range(0, count, EB):"):
         # the edge on which n gives is the opposite of its own slot
         _slot(write, sign="-sign")
@@ -223,17 +225,31 @@ def _preamble(write: Writer, layer: LayerPlan, config: NetworkConfig) -> None:
 
 
 def _slot(write: Writer, *more: str, sign: str) -> None:
-    """What the EB slots of one turn of the loop point to; slots beyond the last repeat the first with radial weight 0."""
+    """What the EB slots of one turn of the loop point to."""
     write(
-        "d = start + tl.arange(0, EB)[:, None]",
-        "valid = d < count",
-        "d = tl.where(valid, d, 0)",
-        "j = tl.load(sender + d).to(tl.int64)",
-        "code = tl.load(pair + d)",
+        "valid = start + tl.arange(0, EB)[:, None] < count",
+        "j = next_j.to(tl.int64)",
+        "code = next_code",
+    )
+    _look_up(write, "start + EB")
+    write(
         "q = (code // 2).to(tl.int64)",
         "sign = 1.0 - 2.0*(code % 2)",
         f"direction = {sign}",
         *more,
+    )
+
+
+def _look_up(write: Writer, start: str) -> None:
+    """Neighbours and pairs of EB slots, a turn ahead of their use, since all other loads wait for them.
+
+    Slots beyond the last repeat the first; their radial weights are 0.
+    """
+    write(
+        f"d = {start} + tl.arange(0, EB)[:, None]",
+        "d = tl.where(d < count, d, 0)",
+        "next_j = tl.load(sender + d)",
+        "next_code = tl.load(pair + d)",
     )
 
 

@@ -24,14 +24,31 @@ def _harmonics(config: NetworkConfig) -> list[dict[str, float]]:
 
 
 def geometry(config: NetworkConfig) -> str:
-    """Length, direction and harmonics of every pair: unit [pairs, 4] = (u, r) and harmonics [pairs, M]."""
+    """Length, direction and harmonics of every pair: unit [pairs, 4] = (u, r) and harmonics [pairs, M].
+
+    MOVING: first the vector, in the precision of the positions; `order` says which atom a row holds.
+    """
     write = Writer()
-    write('@triton.jit(do_not_specialize=["pairs"])')
-    with write.block("def geometry(vector, unit, harmonics, pairs, BLOCK: tl.constexpr):"):
+    write(
+        '@triton.jit(do_not_specialize=["pairs"])',
+        "def geometry(vector, unit, harmonics, positions, order, ends, shift, pairs, MOVING: tl.constexpr, BLOCK: tl.constexpr):",
+    )
+    with write:
+        write("p = (tl.program_id(0)*BLOCK + tl.arange(0, BLOCK)).to(tl.int64)", "valid = p < pairs")
+        with write.block("if MOVING:"):
+            write(
+                "first = positions + tl.load(order + tl.load(ends + p*2, mask=valid, other=0))*3",
+                "second = positions + tl.load(order + tl.load(ends + p*2 + 1, mask=valid, other=0))*3",
+            )
+            for i, axis in enumerate("xyz"):
+                write(
+                    f"{axis} = tl.load(second + {i}) - tl.load(first + {i})",
+                    f"{axis} += tl.load(shift + p*3 + {i}, mask=valid, other=1.0)",
+                    f"tl.store(vector + p*3 + {i}, {axis}, mask=valid)",
+                )
+        with write.block("else:"):
+            write(*(f"{axis} = tl.load(vector + p*3 + {i}, mask=valid, other=1.0)" for i, axis in enumerate("xyz")))
         write(
-            "p = (tl.program_id(0)*BLOCK + tl.arange(0, BLOCK)).to(tl.int64)",
-            "valid = p < pairs",
-            *(f"{axis} = tl.load(vector + p*3 + {i}, mask=valid, other=1.0)" for i, axis in enumerate("xyz")),
             "r = tl.sqrt(x*x + y*y + z*z)",
             *(f"{axis} = {axis}/r" for axis in "xyz"),
             *(f"tl.store(unit + p*4 + {i}, {name}, mask=valid)" for i, name in enumerate("xyzr")),
@@ -63,7 +80,8 @@ def pair_gradient(config: NetworkConfig) -> str:
             f"there = tl.zeros([BLOCK, {row}], tl.float32)",
             f"back = tl.zeros([BLOCK, {row}], tl.float32)",
         )
-        with write.block("for g in range(GROUPS):"):
+        # unrolled, so that all loads are under way together
+        with write.block("for g in tl.static_range(GROUPS):"):
             write(
                 f"there += tl.load(edge + g*{row}, mask=valid[:, None], other=0.0)",
                 f"back += tl.load(edge + (GROUPS + g)*{row}, mask=valid[:, None], other=0.0)",
