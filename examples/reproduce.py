@@ -107,7 +107,9 @@ def all_jobs(given: argparse.Namespace) -> list[Job]:
     for case in ("3bpa", "pedot", "alkanes"):
         places = ["--folder", work / "domain-shift", "--output", results / "domain-shift", "--device", given.device]
         places += ["--data", data / "alkanes"] if case == "alkanes" else []
-        jobs.append(Job(f"shift-{case}", script("domain_shift/study.py", case, *places, *steps)))
+        for part, methods in (("bayes", ["bayes"]), ("rivals", ["ensemble", "dropout"])):
+            study = script("domain_shift/study.py", case, *places, "--methods", *methods, *steps)
+            jobs.append(Job(f"shift-{case}-{part}", study))
     places = ["--folder", work / "one-or-many", "--output", results / "one-or-many", "--device", given.device]
     jobs.append(Job("one-or-many", script("one_or_many.py", *places)))
     chain = work / "chain.posterior"

@@ -15,6 +15,9 @@ from equibayes.network.triton.memory import Shape
 from equibayes.network.triton.pairs import pairs_of
 from equibayes.network.weights import Weights
 
+VIRIAL_SHARES = 16
+"""Programs that add up the virial of a chain."""
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -72,7 +75,8 @@ class MovingModel:
         # writes its results to where they are read
         on_gpu = self.device.type == "cuda"
         self.asked = torch.zeros(self.positions.shape, dtype=torch.float64, pin_memory=on_gpu)
-        self.found = torch.zeros(shape.chains, 11 + 4 * shape.nodes, dtype=torch.float64, pin_memory=on_gpu)
+        size = 2 + 4 * shape.nodes + 6 * VIRIAL_SHARES
+        self.found = torch.zeros(shape.chains, size, dtype=torch.float64, pin_memory=on_gpu)
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def load(self, graph: Graph, positions: np.ndarray) -> None:
@@ -102,12 +106,13 @@ class MovingModel:
             torch.cuda.current_stream(self.device).synchronize()
         shape = self.engine.shape
         found = self.found.numpy().copy()
+        deviations, forces, virial = np.split(found[:, 2:], [shape.nodes, 4 * shape.nodes], axis=1)
         return Moment(
             energy=found[:, 0],
             log_sigma_energy=found[:, 1],
-            virial=found[:, 2:11].reshape(-1, 3, 3),
-            log_sigma_forces=found[:, 11 : 11 + shape.nodes],
-            forces=found[:, 11 + shape.nodes :].reshape(-1, shape.nodes, 3),
+            virial=virial.reshape(-1, VIRIAL_SHARES, 6).sum(1)[:, [[0, 3, 4], [3, 1, 5], [4, 5, 2]]],
+            log_sigma_forces=deviations,
+            forces=forces.reshape(-1, shape.nodes, 3),
         )
 
     def _evaluate(self) -> None:
@@ -117,10 +122,10 @@ class MovingModel:
         engine.move(self.positions, self.shift)
         engine.propagate()
         at_once = 128 if shape.pairs < 2048 else 1024
-        kernels.pack[(shape.chains, 2 + -(-shape.nodes // at_once))](
+        kernels.pack[(shape.chains, 1 + VIRIAL_SHARES + -(-shape.nodes // at_once))](
             engine.energies, engine.deviations, engine.pull, graph.pair, graph.degree, graph.vector, engine.unit, graph.order,
-            self.found, shape.nodes, shape.slots, shape.pairs, shape.chains, R_MAX=self.model.config.r_max, BLOCK=at_once,
-            num_warps=4 if at_once == 128 else 8,
+            self.found, shape.nodes, shape.slots, shape.pairs, shape.chains, VIRIAL_SHARES, self.found.shape[1],
+            R_MAX=self.model.config.r_max, BLOCK=at_once, num_warps=4 if at_once == 128 else 8,
         )  # fmt: skip
 
 

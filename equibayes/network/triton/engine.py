@@ -75,8 +75,9 @@ class Engine(Memory):
             self._give(number, dual=False)
             if number:
                 self._linear(self.before_back[number], 1, transposed=True, typed=True)
-        self.generated.pair_gradient[(_div(shape.pairs, 32), shape.chains)](
-            self.unit, self.edge, self.pull, shape.pairs, self._graph_pairs, GROUPS=sum(self.jobs_giving), BLOCK=32,
+        at_once = 8 if shape.pairs * shape.chains < 4096 else 32
+        self.generated.pair_gradient[(_div(shape.pairs, at_once), shape.chains)](
+            self.unit, self.edge, self.pull, shape.pairs, self._graph_pairs, GROUPS=sum(self.jobs_giving), BLOCK=at_once,
         )  # fmt: skip
 
     def differentiate(self) -> None:

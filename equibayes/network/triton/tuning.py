@@ -52,7 +52,7 @@ class Tuning:
         chosen: dict[str, Any] = {
             "slots_collecting": 4 if rows < 256 else 1,
             "slots_giving": 4 if rows < 256 else 1 if many else 2,
-            "rows": 64 if many else 32,
+            "rows": 16 if rows < 256 else 64 if many else 32,
             "warps": 4,
             "stages": 2,
         }
