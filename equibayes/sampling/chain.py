@@ -25,6 +25,7 @@ from equibayes.sampling.guard import Guard
 from equibayes.sampling.minibatch import batch_indices
 from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.progress import Display, Silent
+from equibayes.sampling.recentre import SHIFT, TIMES, recentre
 from equibayes.sampling.records import MetricsLog, make_record
 from equibayes.sampling.run_state import RunState
 from equibayes.sampling.schedule import StepPlan
@@ -91,6 +92,7 @@ class ChainRunner:
         self._prepared: Stretch | None = None
         looks = max(1, self.schedule.total_steps // config.guard.interval)
         self.record_every = max(1, looks // config.output.records)
+        self.recentre_every = max(1, looks // TIMES)
         # held-back frames are evaluated for some of the records
         often, every = config.output.validations, self.record_every
         self.validate_every = max(1, looks // often // every) * every if often else 0
@@ -148,6 +150,7 @@ class ChainRunner:
                 self.display.say(message)
             if bool(state.failed.all()):
                 raise InputError("every chain diverged; lower burn_in.initial, or check labels and units of the data")
+            self._recentre(state, plan)
             if plan.collect:
                 self._collect(state)
             self._record(state, plan, evaluation, learning_rate, log)
@@ -266,6 +269,13 @@ class ChainRunner:
         for message in self.guard.cap_learning_rate(state, gradient, cycles.peak):
             state.events.append(message)
             self.display.say(message)
+
+    def _recentre(self, state: RunState, plan: StepPlan) -> None:
+        """Where there is no noise yet, energies are kept where they belong, if the network has numbers for that."""
+        look, beside = divmod(state.step, self.config.guard.interval)
+        model = self.potential.model
+        if plan.temperature == 0 and not beside and look % self.recentre_every == 0 and SHIFT in model.layout.groups:
+            recentre(model, state.sampler.position, self.potential.data)
 
     def _collect(self, state: RunState) -> None:
         """Keep θ of every chain; the mass has been frozen long before (the schedule sees to it)."""

@@ -51,11 +51,14 @@ def validate(
     }
 
 
-def in_parts(model: StochasticModel, position: torch.Tensor, data: ResidentData) -> ModelOutput:
-    """The model's output for all frames [K, …], a few at a time: thirty frames of 160 atoms under eight chains would need 80 GB."""
+def in_parts(
+    model: StochasticModel, position: torch.Tensor, data: ResidentData, numbers: torch.Tensor | None = None
+) -> ModelOutput:
+    """The model's output for frames [K, …] (all, or by number), a few at a time: thirty of 160 atoms under eight chains need 80 GB."""
     edges = data.frames.sender[0].numel()
     few = max(1, EDGES_AT_ONCE // (edges * len(position)))
-    numbers = torch.arange(len(data), device=position.device)
+    if numbers is None:
+        numbers = torch.arange(len(data), device=position.device)
     parts = [model(position, data.batch(own[None])[0]) for own in numbers.split(few)]
     # atoms and structures stand on the second axis of everything
     return ModelOutput(*(torch.cat([getattr(part, each.name) for part in parts], 1) for each in fields(ModelOutput)))
