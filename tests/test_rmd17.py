@@ -133,19 +133,21 @@ def test_tables_of_what_is_there(folder: Path) -> None:
     assert all((folder / "out" / name).stat().st_size > 1000 for name in shown)
 
 
-def test_the_posterior_that_comes_along() -> None:
-    """The paper's chain on ethanol, in half precision: as good as the documentation says."""
-    from equibayes.data import bundled_ethanol
+@pytest.mark.parametrize(("molecule", "limit"), [("ethanol", 4e-3), ("aspirin", 12e-3)])
+def test_the_posteriors_that_come_along(molecule: str, limit: float) -> None:
+    """The paper's chain on ethanol and eight chains on aspirin, in half precision: as good as the documentation says."""
+    from equibayes.data import read
     from equibayes.posterior.file import load
     from equibayes.posterior.predict import predict
 
-    posterior = load(FOLDER.parents[1] / "results/rmd17/ethanol/ethanol.posterior")
+    folder = FOLDER.parents[1] / "results" / "rmd17" / molecule
+    posterior = load(folder / f"{molecule}.posterior")
     assert posterior.calibration is not None
-    frames = bundled_ethanol("test")[:8]
+    frames = list(read("bundled:ethanol@test" if molecule == "ethanol" else str(folder / "aspirin.xyz")))[:8]
     found = list(predict(posterior, frames))
     error = np.concatenate([p.forces - frame.forces for p, frame in zip(found, frames)])
     sigma = np.concatenate([p.forces_std for p in found])
-    assert np.abs(error).mean() < 4e-3
+    assert np.abs(error).mean() < limit
     assert 0.6 < np.abs(error / sigma).mean() < 1.1, "sqrt(2/pi) = 0.8 for errors that are normal with this sigma"
 
 

@@ -19,7 +19,10 @@ SHIFT = "shift"
 
 @torch.no_grad()
 def recentre(model: StochasticModel, position: torch.Tensor, data: ResidentData) -> None:
-    """Moves the energies of all species of each chain by one number c, for which some frames are asked: min_c Σ (E − Ê − n c)²."""
+    """Moves the energies of all species of a chain by one number c, for which some frames are asked: min_c Σ (E − Ê − n c)².
+
+    Only where that is most of the error: a chain that is on its way is left alone.
+    """
     numbers = torch.linspace(0, len(data) - 1, min(FRAMES, len(data))).long().to(position.device)
     labels = data.energy[numbers]
     atoms = data.frames.num_atoms[numbers, 0] * labels.isfinite()
@@ -27,6 +30,8 @@ def recentre(model: StochasticModel, position: torch.Tensor, data: ResidentData)
         return
     error = (labels - in_parts(model, position, data, numbers).energy).nan_to_num(0.0)
     offset = (error * atoms).sum(1) / atoms.square().sum()
+    common = offset[:, None] * atoms
+    offset *= common.square().sum(1) > (error - common).square().sum(1)
     place = model.layout.groups[SHIFT]
     unit = model.layout.scale.like(error)[place] * model.network.energy_scale.like(
         error

@@ -41,6 +41,11 @@ def test_the_offset_goes_and_forces_stay() -> None:
     torch.testing.assert_close(after.mean(1), torch.zeros(2, dtype=torch.float64), atol=1e-10, rtol=0)
     torch.testing.assert_close(after[0], after[1])
     torch.testing.assert_close(after.std(1), before.std(1))
+    place = model.layout.groups["shift"]
+    position[:, place] += 0.01  # less than the frames differ by
+    left = position.clone()
+    recentre(model, position, data)
+    assert torch.equal(position, left)
 
 
 def test_frames_without_energies_say_nothing() -> None:
