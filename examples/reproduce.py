@@ -28,6 +28,9 @@ from pathlib import Path
 
 MOLECULES = ("ethanol", "aspirin", "malonaldehyde", "toluene", "benzene", "azobenzene")
 FEW = ("ethanol", "aspirin")
+LONG = ("ethanol", "malonaldehyde", "aspirin")
+LONG_BURN_IN = "burn_in.steps=98000"
+"""Four times the preset's, for the question what more steps bring."""
 COMPACT = ("ethanol", "aspirin")
 """Molecules whose posteriors the documentation offers."""
 HERE = Path(__file__).resolve().parent
@@ -81,14 +84,14 @@ def all_jobs(given: argparse.Namespace) -> list[Job]:
     def script(name: str, *arguments: object) -> tuple[str, ...]:
         return (sys.executable, str(HERE / name), *(str(a) for a in arguments), *commit)
 
-    def rmd17(name: str, molecule: str, *arguments: object, after: str | None = None) -> Job:
+    def rmd17(name: str, molecule: str, *arguments: object, study: str = "rmd17", after: str | None = None) -> Job:
         places = (
             "--data",
             data / "rmd17" / f"rmd17_{molecule}.npz",
             "--folder",
-            work / "rmd17",
+            work / study,
             "--output",
-            results / "rmd17",
+            results / study,
         )
         return Job(name, script("rmd17/study.py", molecule, *places, "--device", given.device, *arguments), after)
 
@@ -104,6 +107,11 @@ def all_jobs(given: argparse.Namespace) -> list[Job]:
         for molecule in FEW
         for frames in (50, 200)
     ]
+    for molecule in LONG:
+        for part, methods in (("bayes", "bayes"), ("ensemble", "ensemble"), ("one", "single,dropout,point")):
+            arguments = ["--methods", methods, "--set", *given.set, LONG_BURN_IN]
+            arguments += ["--keep-compact"] if part == "bayes" and molecule in COMPACT else []
+            jobs.append(rmd17(f"long-{molecule}-{part}", molecule, *arguments, study="rmd17-long"))
     for case in ("3bpa", "pedot", "alkanes"):
         places = ["--folder", work / "domain-shift", "--output", results / "domain-shift", "--device", given.device]
         places += ["--data", data / "alkanes"] if case == "alkanes" else []

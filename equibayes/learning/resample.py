@@ -53,6 +53,7 @@ def warm_config(config: SampleConfig, settings: ResampleSettings) -> SampleConfi
             full,
             steps=max(1, round(settings.burn_in * full.steps)),
             initial=initial,
+            decay="exponential",  # few steps at a large γ, which would lead away from where the chains begin
             freeze_mass=settings.freeze_mass,
             noise_free=0.0,
             early=0.0,

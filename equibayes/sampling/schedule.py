@@ -2,7 +2,8 @@
 
 A run is a burn-in followed by cycles.  The curves, by name (appendix A.3 of the paper):
 
-    burn_in        γ_i = γ_a (γ_b/γ_a)^(i/(S−1))        i = 0 … S−1   exponential decay
+    exponential    γ_i = γ_a (γ_b/γ_a)^(i/(S−1))        i = 0 … S−1   the burn-in of the paper
+    linear         γ_i = γ_a + (γ_b − γ_a) i/(S−1)      i = 0 … S−1   a burn-in that spends most of its steps at large γ
     rise_and_fall  γ_i = γ0/2·(cos(π + iπ/K) + 1)       i = 1 … 2K    the printed formula: 0 → γ0 → 0, period 2K
     restart        γ_i = γ0/2·(cos(iπ/K) + 1)           i = 0 … K−1   γ0 → 0 (cyclical SG-MCMC, Zhang et al. 2020)
     constant       γ_i = γ0                             i = 0 … K−1
@@ -34,12 +35,16 @@ import numpy as np
 from equibayes.errors import InputError
 
 CycleKind = Literal["rise_and_fall", "restart", "constant"]
+Decay = Literal["exponential", "linear"]
 Steps = TypeVar("Steps", float, np.ndarray)
 
 
-def burn_in(i: Steps, steps: int, initial: float, final: float) -> Steps:
-    """γ_i of the exponential decay; exactly ``initial`` at i = 0 and ``final`` at i = steps − 1."""
-    return initial * (final / initial) ** (i / max(1, steps - 1))
+def burn_in(i: Steps, steps: int, initial: float, final: float, decay: Decay) -> Steps:
+    """γ_i of the decay; exactly ``initial`` at i = 0 and ``final`` at i = steps − 1."""
+    share = i / max(1, steps - 1)
+    if decay == "linear":
+        return initial * (1 - share) + final * share
+    return initial * (final / initial) ** share
 
 
 def rise_and_fall(i: Steps, length: int, peak: float) -> Steps:
@@ -59,6 +64,7 @@ class BurnIn:
     steps: int = 1_000_000
     initial: float = 1e-2
     final: float = 1e-5
+    decay: Decay = "exponential"
     freeze_mass_at: int | None = None
     """The mass adapts in the steps before this one and is constant from it on; default nine tenths of the burn-in."""
     noise_free_fraction: float = 0.0
@@ -71,8 +77,10 @@ class BurnIn:
     def __post_init__(self) -> None:
         if self.steps < 0:
             raise InputError(f"burn-in steps {self.steps} must not be negative")
+        if self.decay not in ("exponential", "linear"):
+            raise InputError(f"burn-in decay '{self.decay}' is unknown: use 'exponential' or 'linear'")
         if not self.initial > 0 or not self.final > 0:
-            raise InputError("burn-in learning rates must be positive: the decay is exponential")
+            raise InputError("burn-in learning rates must be positive")
         if self.freeze_mass_at is not None and not 0 <= self.freeze_mass_at <= self.steps:
             raise InputError(f"freeze_mass_at {self.freeze_mass_at} must lie within the {self.steps} burn-in steps")
         if min(self.noise_free_fraction, self.ramp_fraction) < 0 or self.noise_free_fraction + self.ramp_fraction > 1:
@@ -194,8 +202,9 @@ class Schedule:
             "constant": lambda: np.full(len(i), self.cycles.peak),
         }
         first = self.burn_in
-        decay = burn_in(np.minimum(steps, self.burn_in_steps), self.burn_in_steps, first.initial, first.final)
-        return np.where(steps < self.burn_in_steps, decay, curves[self.cycles.kind]())
+        count = self.burn_in_steps
+        start = burn_in(np.minimum(steps, count), count, first.initial, first.final, first.decay)
+        return np.where(steps < count, start, curves[self.cycles.kind]())
 
     def _burn_in_heat(self, step: int) -> float:
         """Temperature as a share of the full one."""

@@ -18,6 +18,13 @@ def test_burn_in_decays_exponentially_between_its_ends():
     np.testing.assert_allclose(rates[1:] / rates[:-1], 1e-3 ** (1 / 1000), rtol=1e-12)
 
 
+def test_burn_in_decays_linearly_between_its_ends():
+    rates = Schedule(BurnIn(steps=1001, initial=3e-2, final=1e-4, decay="linear"), Cycles(count=0)).learning_rates()
+    assert rates[0] == pytest.approx(3e-2)
+    assert rates[-1] == pytest.approx(1e-4)
+    np.testing.assert_allclose(np.diff(rates), (1e-4 - 3e-2) / 1000, rtol=1e-9)
+
+
 def test_rise_and_fall_is_the_printed_formula():
     K = 50
     plan = Schedule(BurnIn(steps=0), Cycles("rise_and_fall", count=2, length=K, peak=1e-3))
@@ -108,6 +115,7 @@ def test_mixing_budget_of_the_paper():
         (lambda: BurnIn(steps=10, freeze_mass_at=11), "freeze_mass_at"),
         (lambda: BurnIn(steps=-1), "negative"),
         (lambda: BurnIn(final=0.0), "positive"),
+        (lambda: BurnIn(decay="cosine"), "'exponential' or 'linear'"),  # type: ignore[arg-type]
         (lambda: BurnIn(noise_free_fraction=0.7, ramp_fraction=0.7), "at most 1"),
         (lambda: Cycles(kind="triangle"), "rise_and_fall"),
         (lambda: Cycles(length=0), "length"),
