@@ -3,10 +3,11 @@
 The paper's outlook proposes less injected noise and smaller batches early in the burn-in.  The options are
 `burn_in.noise_free` (a first share of the burn-in without noise and prior: the likelihood alone is descended, from weights drawn from
 the prior) and `burn_in.early` with `early_batch_size` (a first share with smaller batches).  One way keeps the prior while there is no
-noise, to show why it must go.  Every way starts from the same weights and sees the same noise, chain by chain, on the bundled ethanol
-frames with the `small` network and the learning rates of the `quick` preset.
+noise, to show why it must go.  And γ may fall linearly instead of exponentially (`burn_in.decay`), which keeps it large for longer.
+Every way starts from the same weights and sees the same noise, chain by chain, on the bundled ethanol frames with the `small` network
+and the learning rates of the `quick` preset.
 
-    python examples/fast_burn_in.py            about 15 minutes on one core
+    python examples/fast_burn_in.py            about 20 minutes on one core
     python examples/fast_burn_in.py --steps 100    to see that it runs
     python examples/fast_burn_in.py --weights      where the weights go, in two minutes: Σθ²/P along burn-ins of 1200 steps
 """
@@ -47,6 +48,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "cold half, with the prior": {"noise_free": 0.5, "keep_prior": True},
     # half of the steps at half the batch leave frames for a third more steps
     "cold half, batch 2 early, as many frames": {"noise_free": 0.5, **EARLY, "stretch": 4 / 3},
+    "cold half, γ ten times as large at the end": {"noise_free": 0.5, "final": 1e-3},
+    "cold half, γ falls linearly": {"noise_free": 0.5, "decay": "linear"},
+    "cold 0.9, γ falls linearly": {"noise_free": 0.9, "decay": "linear"},
 }
 THRESHOLDS = (0.2, 0.15, 0.12, 0.1, 0.08, 0.07, 0.06)  # eV/Å
 
@@ -80,7 +84,7 @@ class Clock(Silent):
 def run(way: dict[str, Any], steps: int, data: Dataset, seed: int = SEED) -> dict[str, Any]:
     """One burn-in; held-back force errors (eV/Å) of every chain along it."""
     options = {key: value for key, value in way.items() if key not in ("stretch", "keep_prior")}
-    burn_in = BurnInSettings(steps=round(steps * way.get("stretch", 1)), batch_size=BATCH, **RATES, **options)
+    burn_in = BurnInSettings(steps=round(steps * way.get("stretch", 1)), batch_size=BATCH, **(RATES | options))
     config = SampleConfig(
         chains=CHAINS,
         samples=CHAINS,

@@ -85,7 +85,7 @@ class ChainRunner:
         self.schedule = config.schedule(size)
         self.early_steps = config.early_steps(size)
         self.key = NoiseKey(config.seed, tuple(range(config.chains) if identities is None else identities))
-        self.guard = Guard(config.guard, config.sampler, size, self.key.chains)
+        self.guard = Guard(config.guard, config.sampler, size, self.key.chains, force_size(potential.data))
         self.device = potential.data.forces.device
         self.evaluate = GraphedPotential(potential) if self.device.type == "cuda" else potential
         self.fused: FusedSteps | None = None
@@ -145,7 +145,7 @@ class ChainRunner:
             plan, evaluation, learning_rate = self._advance(state)
             if not (plan.collect or state.step % self.config.guard.interval == 0):
                 continue
-            for message in self.guard.look(state, rollback, begin, plan, evaluation.potential):
+            for message in self.guard.look(state, rollback, begin, plan, evaluation):
                 state.events.append(message)
                 self.display.say(message)
             if bool(state.failed.all()):
@@ -309,6 +309,12 @@ class ChainRunner:
     def _save(self, state: RunState) -> None:
         if self.folder:
             checkpoint.save(self.folder, state.step, state.to_checkpoint(self.about))
+
+
+def force_size(data: ResidentData) -> float:
+    """Root mean square of a force component, eV/Å; infinite where there are no forces."""
+    components = 3 * data.frames.num_atoms.sum()
+    return float((data.forces.double().square().sum() / components).sqrt()) or float("inf")
 
 
 def check_same_run(saved: dict[str, Any], now: dict[str, Any]) -> None:

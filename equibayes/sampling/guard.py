@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from equibayes.bayes.potential import Evaluation
 from equibayes.sampling.diagnostics import kinetic_temperature
 from equibayes.sampling.noise import NoiseKey, standard_normal
 from equibayes.sampling.run_state import RunState
@@ -22,27 +23,38 @@ REMEMBERED_LOOKS = 20
 DIFFERENCES, KNOWN_DIFFERENCES = 3.0, 8
 # how much more is tolerated while the mass adapts
 ADAPTING_PATIENCE = 10.0
+# A chain whose forces err by this many times their own size is lost, however quiet it is: far out σ has grown to hold the errors,
+# û is no longer high, gradients are small, and the chain would stay there and spoil the mean over all.
+LOST = 20.0
 
 
 class Guard:
     """Watches the chains of one run."""
 
     def __init__(
-        self, settings: GuardSettings, sampler: SGHMCConfig, data_size: int, identities: Sequence[int]
+        self,
+        settings: GuardSettings,
+        sampler: SGHMCConfig,
+        data_size: int,
+        identities: Sequence[int],
+        force_size: float = float("inf"),
     ) -> None:
-        """identities: the number of each of the K chains, for messages and for its random start of the curvature estimate."""
+        """identities: the number of each of the K chains, for messages and for its random start of the curvature estimate;
+        force_size: root mean square of the forces to learn, eV/Å."""
         self.settings, self.sampler, self.data_size = settings, sampler, data_size
-        self.identities = identities
+        self.identities, self.lost_above = identities, LOST * force_size
         self.retries = settings.retries if settings.enabled else 0
 
     def look(
-        self, state: RunState, rollback: RunState, begin: RunState, plan: StepPlan, potential: torch.Tensor
+        self, state: RunState, rollback: RunState, begin: RunState, plan: StepPlan, evaluation: Evaluation
     ) -> list[str]:
-        """Judge every chain by its momentum and û [K]; put diverging ones back.  Returns what was done, in words.
+        """Judge every chain by its momentum, û and force errors; put diverging ones back.  Returns what was done, in words.
 
         rollback: the state at the last look; begin: the state before the first step.
         """
-        bad = self._diverging(state, plan, potential) & ~state.failed
+        bad = self._diverging(state, plan, evaluation.potential) & ~state.failed
+        if self.settings.enabled:
+            bad |= (evaluation.force_mae.cpu() > self.lost_above) & ~state.failed
         if not bool(bad.any()):
             return []
         # In burn-in a chain can be lost before it is seen to be: where rolling back did not help, it begins anew.

@@ -53,7 +53,7 @@ class BurnInSettings:
     decay: str = setting(
         "exponential",
         "between the two; exponential as in the paper, linear for errors that are a third lower after as many steps "
-        "(see results/decay)",
+        "(see results/fast-burn-in)",
         ("exponential", "linear"),
     )
     freeze_mass: float = setting(
@@ -233,7 +233,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             "initial": 3e-2,
             "final": 1e-4,
             "decay": "linear",
-            "noise_free": 0.5,
+            "noise_free": 0.9,
         },
         "cycles": {"length": 500, "batch_size": 4},
     },
@@ -245,7 +245,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "burn_in": {
             "steps": 24_000,
             "batch_size": 8,
-            "initial": 3e-2,
+            "initial": 1e-2,
             "final": 3e-5,
             "decay": "linear",
             "noise_free": 0.9,

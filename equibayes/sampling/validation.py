@@ -24,7 +24,7 @@ def validate(
     """Errors on held-back frames, one number a chain; eV and Å.  `probes` are predicted force components, [K][PROBES].
 
     The error of the mean over chains leaves out those that are not `good` [K].  `validation_energy_unlearned` is the error of the
-    energy reference alone, which a network should beat.
+    energy reference alone, `validation_force_unlearned` that of no forces at all, which a network should beat.
     """
     graph, labels = data.batch(torch.arange(len(data), device=position.device)[None])
     output = in_parts(model, position, data)
@@ -46,6 +46,7 @@ def validate(
             round_significant(value) for value in log_likelihood(output, graph, labels).mean(1).tolist()
         ],
         "validation_force_mae_of_mean": round_significant(float(mean_error)),
+        "validation_force_unlearned": [round_significant(float(labels.forces[0][real].abs().mean()))] * len(position),
         **({name: [round_significant(each) for each in x.tolist()] for name, x in energies.items()} if known else {}),
         "probes": [[round_significant(value) for value in row] for row in components[:, chosen].tolist()],
     }

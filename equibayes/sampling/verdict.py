@@ -27,6 +27,7 @@ def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
         "kinetic_temperature": _rounded(float(kinetic.mean())) if kinetic.size else None,
         "temperature_rise_bound": _rounded(float(rise.max(initial=0.0))),
         **_energies(state.history, good),
+        "chains_without_forces": _without_forces(state.history, good),
         "failed_chains": [chain for chain, failed in enumerate(state.failed.tolist()) if failed],
         "events": state.events,
     }
@@ -60,6 +61,16 @@ def _energies(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
         **{name: _rounded(float(np.median(x))) if x.size else None for name, x in zip(names, (error, unlearned))},
         "chains_without_energies": [good[i] for i in np.flatnonzero((error > unlearned).any(axis=1))],
     }
+
+
+def _without_forces(history: list[dict[str, Any]], good: list[int]) -> list[int]:
+    """Chains whose forces on the held-back frames, when last seen, were worse than none."""
+    for record in reversed(history):
+        if "validation_force_unlearned" in record:
+            pairs = zip(record["validation_force_mae"], record["validation_force_unlearned"])
+            worse = [error is None or error > none for error, none in pairs]
+            return [chain for chain in good if worse[chain]]
+    return []
 
 
 def _late(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -107,6 +118,11 @@ def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
         words.append(
             f"minibatch noise may heat the chains by up to {verdict['temperature_rise_bound']:.2f} at the peak of a cycle "
             "(a bound; samples are taken where the learning rate is small): raise cycles.batch_size to be sure"
+        )
+    if verdict["chains_without_forces"]:
+        words.append(
+            f"forces of chains {verdict['chains_without_forces']} are not learned: on held-back frames they err more than if there "
+            "were none, and spoil the mean over all chains; lower burn_in.initial, or raise burn_in.steps"
         )
     error, unlearned = verdict["validation_energy_mae"], verdict["validation_energy_unlearned"]
     known = config.network.per_type_energy_shifts_trainable

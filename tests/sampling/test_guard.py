@@ -203,11 +203,13 @@ class Looks:
         self.state = RunState.start(torch.zeros(1, 2000))
         generator = torch.Generator().manual_seed(0)
         self.state.sampler.momentum.copy_(torch.randn(1, 2000, generator=generator))
-        self.guard = Guard(GuardSettings(), SGHMCConfig(), 100, [0])
+        self.guard = Guard(GuardSettings(), SGHMCConfig(), 100, [0], force_size=1.2)
 
-    def __call__(self, potential: float, plan: StepPlan = FROZEN) -> bool:
+    def __call__(self, potential: float, plan: StepPlan = FROZEN, *, force_mae: float = 0.1) -> bool:
         """Whether the guard objects."""
-        return bool(self.guard.look(self.state, self.state.copy(), self.state.copy(), plan, torch.tensor([potential])))
+        value, error, unused = torch.tensor([potential]), torch.tensor([force_mae]), torch.zeros(1)
+        seen = Evaluation(unused, value, unused, error, unused)
+        return bool(self.guard.look(self.state, self.state.copy(), self.state.copy(), plan, seen))
 
 
 def test_a_rise_of_the_potential_is_a_divergence() -> None:
@@ -230,6 +232,16 @@ def test_heat_is_a_divergence() -> None:
     look.state.sampler.momentum.mul_(1.45)  # mean(r²) above 2
     assert not look(0.0, ADAPTING)
     assert look(0.0)
+
+
+@pytest.mark.parametrize("plan", [FROZEN, ADAPTING])
+def test_a_chain_far_out_is_lost_however_quiet_it_is(plan: StepPlan) -> None:
+    """As happened with γ = 0.03 all along: errors of 330 eV/Å, which σ had grown to hold; cold, and û like others."""
+    look = Looks()
+    assert not look(0.0, plan, force_mae=20.0)
+    assert look(0.0, plan, force_mae=330.0)
+    look.guard = Guard(GuardSettings(enabled=False), SGHMCConfig(), 100, [0], force_size=1.2)
+    assert not look(0.0, plan, force_mae=330.0)
 
 
 def test_scatter_of_large_data_sets_is_no_divergence() -> None:
@@ -274,7 +286,15 @@ REAL: dict[str, Any] = {
     "network": {"parity": False, "num_features": 8, "radial_mlp_width": 16},
     "data": {"validation": 5},
     "sampler": {"epsilon": 1e-4},
-    "burn_in": {"steps": 800, "batch_size": 5, "initial": 3e-2, "final": 1e-5, "freeze_mass": 0.15, "noise_free": 0.0},
+    "burn_in": {
+        "steps": 800,
+        "batch_size": 5,
+        "initial": 3e-2,
+        "final": 1e-5,
+        "decay": "exponential",
+        "freeze_mass": 0.15,
+        "noise_free": 0.0,
+    },
     "cycles": {"length": 100, "batch_size": 5, "peak": 3e-2},
     "guard": {"interval": 20, "enabled": False},
 }

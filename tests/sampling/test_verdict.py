@@ -49,6 +49,26 @@ def verdict(records: list[dict[str, Any]], failed: tuple[int, ...] = (), **sampl
     return judge(state, small_config({"chains": CHAINS, "samples": 8, "sampler": sampler}))
 
 
+def test_forces_that_were_not_learned() -> None:
+    """One chain far out is named, when it was last seen; not one that was given up."""
+
+    def looked(*errors: float | None) -> dict[str, Any]:
+        return {
+            **history()[-1],
+            "validation_force_mae": list(errors),
+            "validation_force_unlearned": [0.9] * CHAINS,
+        }
+
+    good, bad = looked(0.1, 0.2, 0.1, 0.4), looked(0.1, 330.0, 0.1, None)
+    assert verdict([*history(), bad, good])["warnings"] == []
+    found = verdict([*history(), good, bad])
+    assert found["chains_without_forces"] == [1, 3]
+    (warning,) = found["warnings"]
+    assert warning.startswith("forces of chains [1, 3] are not learned")
+    assert verdict([*history(), good, bad], failed=(1, 3))["chains_without_forces"] == []
+    assert verdict(history())["chains_without_forces"] == []
+
+
 def test_energies_that_were_not_learned() -> None:
     """A network that knows less of energies than the elements do; the last look counts, and a chain that was given up does not."""
 
