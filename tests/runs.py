@@ -25,6 +25,7 @@ SMALL: dict[str, Any] = {
         "batch_size": 4,
         "initial": 1e-2,
         "final": 1e-5,
+        "decay": "exponential",
         "freeze_mass": 0.9,
         "noise_free": 0.1,
         "early": 0.0,
