@@ -52,9 +52,7 @@ class Guard:
 
         rollback: the state at the last look; begin: the state before the first step.
         """
-        bad = self._diverging(state, plan, evaluation.potential) & ~state.failed
-        if self.settings.enabled:
-            bad |= (evaluation.force_mae.cpu() > self.lost_above) & ~state.failed
+        bad = self._diverging(state, plan, evaluation) & ~state.failed
         if not bool(bad.any()):
             return []
         # In burn-in a chain can be lost before it is seen to be: where rolling back did not help, it begins anew.
@@ -85,8 +83,8 @@ class Guard:
             f"learning rate times {float(state.slowdown[chain]):g} from here on"
         )
 
-    def _diverging(self, state: RunState, plan: StepPlan, potential: torch.Tensor) -> torch.Tensor:
-        state.looks = torch.cat([state.looks, potential.double().cpu()[None]])[-REMEMBERED_LOOKS:]
+    def _diverging(self, state: RunState, plan: StepPlan, evaluation: Evaluation) -> torch.Tensor:
+        state.looks = torch.cat([state.looks, evaluation.potential.double().cpu()[None]])[-REMEMBERED_LOOKS:]
         finite = state.sampler.position.isfinite().all(1).cpu()
         if not self.settings.enabled:
             return ~finite  # a chain of NaN is no chain, whatever the user switched off
@@ -95,13 +93,18 @@ class Guard:
         patience = 1.0 if plan.mass_frozen else ADAPTING_PATIENCE
         looks = state.looks.clone()
         looks[-1] -= DIFFERENCES * largest_difference(state.looks[:-1])
-        return ~finite | diverging(
-            kinetic_temperature(state.sampler.momentum, self.sampler).double().cpu()[None],
-            looks,
-            state.sampler.position.shape[1],
-            plan.temperature,
-            kinetic_factor=2.0 * patience,
-            potential_rise=2.0 * patience,
+        lost = evaluation.force_mae.cpu() > self.lost_above
+        return (
+            ~finite
+            | lost
+            | diverging(
+                kinetic_temperature(state.sampler.momentum, self.sampler).double().cpu()[None],
+                looks,
+                state.sampler.position.shape[1],
+                plan.temperature,
+                kinetic_factor=2.0 * patience,
+                potential_rise=2.0 * patience,
+            )
         )
 
     def cap_learning_rate(

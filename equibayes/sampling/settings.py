@@ -52,7 +52,7 @@ class BurnInSettings:
     final: float = setting(1e-5, "learning rate γ at the end")
     decay: str = setting(
         "exponential",
-        "between the two: exponential as in the paper; linear ends with errors that are 12 to 30 % lower (see results/fast-burn-in)",
+        "between the two: exponential as in the paper; linear ends with errors that are 12 to 24 % lower (see results/fast-burn-in)",
         ("exponential", "linear"),
     )
     freeze_mass: float = setting(

@@ -26,8 +26,7 @@ def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
         **agreement(state.history, good),
         "kinetic_temperature": _rounded(float(kinetic.mean())) if kinetic.size else None,
         "temperature_rise_bound": _rounded(float(rise.max(initial=0.0))),
-        **_energies(state.history, good),
-        "chains_without_forces": _without_forces(state.history, good),
+        **_learned(state.history, good),
         "failed_chains": [chain for chain, failed in enumerate(state.failed.tolist()) if failed],
         "events": state.events,
     }
@@ -49,28 +48,26 @@ def agreement(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
     }
 
 
-def _energies(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
-    """The median over chains of the energy error on the held-back frames, last seen, and what the reference alone would have; eV.
+def _learned(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
+    """Errors on the held-back frames, last seen, against those of nothing learned: medians of energies (eV), and chains that are worse.
 
-    One chain whose energies ran away is enough to spoil the mean of all: those are named.
+    One chain whose energies or forces ran away is enough to spoil the mean of all.
     """
-    seen = [record for record in history if "validation_energy_mae" in record][-1:]
-    names = ("validation_energy_mae", "validation_energy_unlearned")
-    error, unlearned = (_trace([record[name] for record in seen], good) for name in names)
+    energy, no_energy = _last_seen(history, good, "energy_mae"), _last_seen(history, good, "energy_unlearned")
+    forces, no_forces = _last_seen(history, good, "force_mae"), _last_seen(history, good, "force_unlearned")
     return {
-        **{name: _rounded(float(np.median(x))) if x.size else None for name, x in zip(names, (error, unlearned))},
-        "chains_without_energies": [good[i] for i in np.flatnonzero((error > unlearned).any(axis=1))],
+        "validation_energy_mae": _rounded(float(np.median(energy))) if energy.size else None,
+        "validation_energy_unlearned": _rounded(float(np.median(no_energy))) if no_energy.size else None,
+        "chains_without_energies": [chain for chain, bad in zip(good, energy > no_energy) if bad],
+        "chains_without_forces": [chain for chain, bad in zip(good, forces > no_forces) if bad],
     }
 
 
-def _without_forces(history: list[dict[str, Any]], good: list[int]) -> list[int]:
-    """Chains whose forces on the held-back frames, when last seen, were worse than none."""
-    for record in reversed(history):
-        if "validation_force_unlearned" in record:
-            pairs = zip(record["validation_force_mae"], record["validation_force_unlearned"])
-            worse = [error is None or error > none for error, none in pairs]
-            return [chain for chain in good if worse[chain]]
-    return []
+def _last_seen(history: list[dict[str, Any]], good: list[int], name: str) -> np.ndarray:
+    """A quantity of the last validation that has it, one number a chain; what is no number is infinite.  Empty where there is none."""
+    seen = [record for record in history if f"validation_{name.split('_')[0]}_unlearned" in record][-1:]
+    values = [record[f"validation_{name}"][chain] for record in seen for chain in good]
+    return np.nan_to_num(np.array(values, dtype=float), nan=np.inf)
 
 
 def _late(history: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,6 +22,7 @@ from equibayes.sampling.schedule import StepPlan
 from equibayes.sampling.settings import GuardSettings
 from equibayes.sampling.sghmc import SGHMCConfig
 from tests.runs import Listener, ethanol_frames, runner_of, small_config
+from tests.sampling.test_chain import mixed
 
 # ---- what happens to a run (64 steps, looks every 10, mass frozen at 10, samples after 40 and 64)
 
@@ -242,6 +244,17 @@ def test_a_chain_far_out_is_lost_however_quiet_it_is(plan: StepPlan) -> None:
     assert look(0.0, plan, force_mae=330.0)
     look.guard = Guard(GuardSettings(enabled=False), SGHMCConfig(), 100, [0], force_size=1.2)
     assert not look(0.0, plan, force_mae=330.0)
+
+
+def test_a_run_gives_up_what_errs_by_many_times_the_size_of_its_forces() -> None:
+    """Frames of 3 and 9 atoms: those that only fill up have no forces, and do not count."""
+    data = mixed()
+    runner = runner_of(data, small_config({"data": {"validation": 0}, "guard": {"retries": 0}}))
+    forces = np.concatenate([structure.forces.ravel() for structure in data if structure.forces is not None])
+    assert runner.guard.lost_above == pytest.approx(20 * np.sqrt((forces**2).mean()), rel=1e-6)
+    runner.guard.lost_above = 1e-9
+    with pytest.raises(InputError, match="every chain diverged"):
+        runner.run()
 
 
 def test_scatter_of_large_data_sets_is_no_divergence() -> None:
