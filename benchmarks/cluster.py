@@ -27,18 +27,18 @@ from rich.console import Console
 from rich.table import Table
 
 from equibayes.allocator import keep_freed_memory
-from equibayes.bayes.parallel import Shard
 from equibayes.data import read
-from equibayes.posterior.prepare import Prepared, prepare
 from equibayes.posterior.sample import describe_run, make_runner
 from equibayes.posterior.sample_cluster import Maker
-from equibayes.sampling import checkpoint
-from equibayes.sampling.cluster import ClusterRun
-from equibayes.sampling.cluster_ray import ClusterOptions
-from equibayes.sampling.cluster_worker import ReportingRunner, Said, Saved
-from equibayes.sampling.progress import Silent
-from equibayes.sampling.run_state import RunState
-from equibayes.sampling.settings import sample_config
+from equibayes.run import checkpoint
+from equibayes.run.cluster.connect import ClusterOptions
+from equibayes.run.cluster.driver import ClusterRun
+from equibayes.run.cluster.shards import Shard
+from equibayes.run.cluster.worker import ReportingRunner, Said, Saved
+from equibayes.run.prepare import Prepared, prepare
+from equibayes.run.progress import Silent
+from equibayes.run.settings import sample_config
+from equibayes.run.state import RunState
 
 WARM_UP = 2  # looks that are not counted
 GOAL = 0.02  # of Ray over a bare process

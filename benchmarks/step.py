@@ -29,11 +29,11 @@ from equibayes.data.elements import atomic_number
 from equibayes.data.graph import graph_of
 from equibayes.data.resident import ResidentData
 from equibayes.data.structures import Structure
+from equibayes.engine.triton.precompile import precompile
 from equibayes.network.config import NetworkConfig, preset
 from equibayes.network.scales import fit_scales
 from equibayes.sampling import sghmc
 from equibayes.sampling.noise import NoiseKey
-from equibayes.sampling.precompile import precompile
 from equibayes.sampling.schedule import StepPlan
 from equibayes.units import KCAL_PER_MOL
 
@@ -94,7 +94,7 @@ def sampler_step(
     frames: list[Structure], chains: int, batch: int, precision: str, steps: int = 20, *, compiled: bool = False
 ) -> dict[str, Any]:
     """ms of a step and of a chain's share; GiB on the device."""
-    from equibayes.sampling.fused import FusedSteps
+    from equibayes.engine.triton.steps import FusedSteps
 
     torch.cuda.reset_peak_memory_stats()
     config = fit_scales(preset("paper"), frames)
@@ -170,7 +170,7 @@ def moving(
     frame: Structure, config: NetworkConfig, k: int, precision: str, skin: float = 0.5, *, compiled: bool = False
 ) -> dict[str, Any]:
     """A step of dynamics without the integrator: positions up, energy, forces and deviations of k samples down."""
-    from equibayes.bayes.moving import MovingModel
+    from equibayes.engine.triton.dynamics import MovingModel
 
     torch.cuda.reset_peak_memory_stats()
     model = StochasticModel(config)

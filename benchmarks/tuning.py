@@ -25,10 +25,10 @@ from provenance import RESULTS, provenance, write_json
 from step import frames_of, moving, sampler_step, silicon, silicon_network
 
 from equibayes.data.structures import Structure
+from equibayes.engine.triton.precompile import share_of_work
+from equibayes.engine.triton.tuning import Tuning
 from equibayes.network.config import NetworkConfig, preset
 from equibayes.network.scales import fit_scales
-from equibayes.network.triton.tuning import Tuning
-from equibayes.sampling.precompile import share_of_work
 
 BATCH = 32
 CHOICES: dict[str, tuple[int, ...]] = {
@@ -149,7 +149,7 @@ def compile_all(work: Iterable[dict[str, Any]], processes: int) -> None:
     unique = list(dict.fromkeys(json.dumps(each) for each in work))
 
     def compile_one(each: str) -> None:
-        command = [sys.executable, "-m", "equibayes.sampling.precompile", each, "1", "0"]
+        command = [sys.executable, "-m", "equibayes.engine.triton.precompile", each, "1", "0"]
         # what fails here fails again, and is reported, when it is measured
         subprocess.run(command, env=environment, capture_output=True, check=False)
 

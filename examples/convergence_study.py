@@ -35,14 +35,14 @@ from equibayes.bayes.prior import CentredNormal, StandardNormal
 from equibayes.data import bundled_ethanol
 from equibayes.data.resident import ResidentData
 from equibayes.network.config import NetworkConfig
-from equibayes.posterior.prepare import Prepared, prepare
+from equibayes.run.loop import ChainRunner
+from equibayes.run.prepare import Prepared, prepare
+from equibayes.run.settings import BurnInSettings, CycleSettings, DataSettings, SampleConfig
 from equibayes.sampling import sghmc
-from equibayes.sampling.chain import ChainRunner
 from equibayes.sampling.diagnostics import convergence, kinetic_temperature
 from equibayes.sampling.minibatch import batch_indices, steps_per_epoch
 from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.schedule import BurnIn, Cycles, Schedule
-from equibayes.sampling.settings import BurnInSettings, CycleSettings, DataSettings, SampleConfig
 from equibayes.version import __version__
 
 NETWORK = NetworkConfig(

@@ -23,10 +23,10 @@ from equibayes.bayes.prior import StandardNormal
 from equibayes.data.graph import Graph
 from equibayes.data.read import read
 from equibayes.data.resident import Labels
-from equibayes.posterior.prepare import prepare
 from equibayes.posterior.sample import make_runner
-from equibayes.sampling.progress import Silent
-from equibayes.sampling.settings import sample_config
+from equibayes.run.prepare import prepare
+from equibayes.run.progress import Silent
+from equibayes.run.settings import sample_config
 
 DATA = Path(__file__).resolve().parent / "pedot" / "data" / "pedot.npz"
 NETWORK: dict[str, Any] = {"num_features": 64, "num_layers": 5, "l_max": 1}

@@ -29,12 +29,12 @@ from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import StandardNormal
 from equibayes.data import Dataset, bundled_ethanol, read
 from equibayes.network.config import preset
-from equibayes.posterior.prepare import prepare
-from equibayes.sampling.chain import ChainRunner
-from equibayes.sampling.progress import Silent
-from equibayes.sampling.run_state import RunState
+from equibayes.run.loop import ChainRunner
+from equibayes.run.prepare import prepare
+from equibayes.run.progress import Silent
+from equibayes.run.settings import BurnInSettings, OutputSettings, SampleConfig
+from equibayes.run.state import RunState
 from equibayes.sampling.schedule import Schedule, StepPlan
-from equibayes.sampling.settings import BurnInSettings, OutputSettings, SampleConfig
 from equibayes.version import __version__
 
 CHAINS, SEED, BATCH = 4, 0, 4

@@ -36,10 +36,10 @@ from equibayes.learning.resample import ResampleSettings, resample
 from equibayes.learning.select import choose
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
-from equibayes.posterior.prepare import hold_back, lay_out
 from equibayes.posterior.sample import run_folder, sample_prepared
-from equibayes.sampling import checkpoint
-from equibayes.sampling.settings import SampleConfig, sample_config
+from equibayes.run import checkpoint
+from equibayes.run.prepare import hold_back, lay_out
+from equibayes.run.settings import SampleConfig, sample_config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.provenance import provenance

@@ -21,15 +21,15 @@ from ase import Atoms
 
 from equibayes.data import Dataset, bundled_ethanol
 from equibayes.data.structures import Structure
+from equibayes.labelling.labellers import Label, Labeller
 from equibayes.learning.exact_xyz import read_exact, write_exact
-from equibayes.learning.labellers import Label, Labeller
 from equibayes.learning.on_the_fly import FlyResult, on_the_fly
 from equibayes.learning.propose import bare
 from equibayes.learning.resample import ResampleSettings
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample
-from equibayes.sampling.settings import SampleConfig, sample_config
+from equibayes.run.settings import SampleConfig, sample_config
 from equibayes.simulate.display import PlainLines
 from equibayes.simulate.frames import read_frames
 from equibayes.simulate.integrators import Conditions

@@ -31,11 +31,11 @@ from equibayes.data import bundled_ethanol
 from equibayes.errors import InputError
 from equibayes.files import make_folder, write_text
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.prepare import hold_back
 from equibayes.posterior.sample import run_folder, sample
-from equibayes.sampling import checkpoint
-from equibayes.sampling.progress import Silent
-from equibayes.sampling.settings import SampleConfig, sample_config
+from equibayes.run import checkpoint
+from equibayes.run.prepare import hold_back
+from equibayes.run.progress import Silent
+from equibayes.run.settings import SampleConfig, sample_config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))

@@ -151,10 +151,10 @@ def newest_network(run: Path, frames: int) -> dict[str, Any]:
     from equibayes.evaluation.evaluated import evaluate_each
     from equibayes.evaluation.tables import measure
     from equibayes.posterior.file import Posterior
-    from equibayes.posterior.prepare import prepare
     from equibayes.posterior.sample import describe_data
-    from equibayes.sampling import checkpoint
-    from equibayes.sampling.settings import sample_config
+    from equibayes.run import checkpoint
+    from equibayes.run.prepare import prepare
+    from equibayes.run.settings import sample_config
 
     found = checkpoint.load_newest(run)
     prepared = prepare(bundled_ethanol("train"), sample_config("paper-rmd17"))

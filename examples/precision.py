@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from equibayes.bayes.moving import MovingModel
 from equibayes.data import Dataset, bundled_ethanol
 from equibayes.data.graph import graph_of
 from equibayes.data.structures import Structure
+from equibayes.engine.triton.dynamics import MovingModel
 from equibayes.evaluation.evaluated import evaluate_each
 from equibayes.evaluation.tables import measure
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import sample
-from equibayes.sampling.settings import sample_config
+from equibayes.run.settings import sample_config
 
 # float32 last, for its posterior is the one that moves the atoms
 PRECISIONS = ("mixed", "bf16x3", "tf32x3", "tf32", "float32")

@@ -24,12 +24,12 @@ from ase.optimize import FIRE
 
 from equibayes.data import Dataset
 from equibayes.data.structures import Structure
-from equibayes.learning.labeller_calculator import LabellerCalculator
-from equibayes.learning.labellers import Label, Labeller
+from equibayes.labelling.calculator import LabellerCalculator
+from equibayes.labelling.labellers import Label, Labeller
 from equibayes.learning.resample import ResampleSettings, resample
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import sample
-from equibayes.sampling.settings import SampleConfig, sample_config
+from equibayes.run.settings import SampleConfig, sample_config
 from equibayes.simulate.calculator import Calculator
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

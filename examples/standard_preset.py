@@ -21,10 +21,10 @@ from equibayes.evaluation.evaluated import evaluate_each
 from equibayes.evaluation.tables import measure
 from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.prepare import hold_back
 from equibayes.posterior.sample import sample
-from equibayes.sampling.progress import Silent
-from equibayes.sampling.settings import sample_config
+from equibayes.run.prepare import hold_back
+from equibayes.run.progress import Silent
+from equibayes.run.settings import sample_config
 
 KS = [1, 2, 4, 8, 16]
 SHOWN = ("force_mae", "force_auc", "force_coverage_68", "force_mll", "energy_mae")

@@ -9,11 +9,11 @@ import torch
 
 from equibayes.config import merge
 from equibayes.data import Dataset, read
-from equibayes.posterior.prepare import Prepared, prepare
 from equibayes.posterior.sample import make_runner
-from equibayes.sampling.chain import ChainRunner
-from equibayes.sampling.progress import Silent
-from equibayes.sampling.settings import SampleConfig, sample_config
+from equibayes.run.loop import ChainRunner
+from equibayes.run.prepare import Prepared, prepare
+from equibayes.run.progress import Silent
+from equibayes.run.settings import SampleConfig, sample_config
 
 SMALL: dict[str, Any] = {
     "chains": 2,

@@ -10,7 +10,7 @@ import pytest
 
 from equibayes.cli.main import parse
 from equibayes.config import merge, parse_overrides
-from equibayes.sampling.settings import sample_config
+from equibayes.run.settings import sample_config
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

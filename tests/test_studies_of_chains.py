@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from equibayes.data import bundled_ethanol
+from equibayes.labelling.pool import PoolLabeller
 from equibayes.learning.curve import rows_of
 from equibayes.learning.learn import Learner
-from equibayes.learning.pool_labels import PoolLabeller
 from equibayes.learning.settings import learn_config
 from equibayes.learning.study import Inputs
 

@@ -15,11 +15,11 @@ from equibayes.data.dataset import Dataset
 from equibayes.errors import InputError
 from equibayes.files import write_text
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.prepare import prepare
 from equibayes.posterior.sample import run_folder, sample
-from equibayes.sampling import checkpoint
-from equibayes.sampling.progress import Display
-from equibayes.sampling.settings import SampleConfig
+from equibayes.run import checkpoint
+from equibayes.run.prepare import prepare
+from equibayes.run.progress import Display
+from equibayes.run.settings import SampleConfig
 
 METHODS = ("bayes", *KINDS)
 COSTS = "costs.json"

@@ -16,12 +16,12 @@ from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
 from equibayes.posterior.dropout import RATE
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.prepare import Prepared, prepare
 from equibayes.posterior.sample import gather, make_runner, run_and_write
-from equibayes.sampling.chain import ChainRunner
-from equibayes.sampling.progress import Display, Silent
-from equibayes.sampling.run_state import RunState
-from equibayes.sampling.settings import PriorSettings, SampleConfig
+from equibayes.run.loop import ChainRunner
+from equibayes.run.prepare import Prepared, prepare
+from equibayes.run.progress import Display, Silent
+from equibayes.run.settings import PriorSettings, SampleConfig
+from equibayes.run.state import RunState
 from equibayes.units import KCAL_PER_MOL
 
 KINDS = ("ensemble", "dropout", "point")

@@ -4,7 +4,7 @@ import argparse
 
 from equibayes.allocator import keep_freed_memory
 from equibayes.errors import InputError
-from equibayes.sampling.cluster_ray import ClusterOptions
+from equibayes.run.cluster.connect import ClusterOptions
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:

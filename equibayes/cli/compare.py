@@ -21,8 +21,8 @@ from equibayes.evaluation.evaluated import check_labelled, evaluate_each
 from equibayes.evaluation.print_tables import print_table
 from equibayes.evaluation.tables import measure
 from equibayes.files import make_folder, write_text
-from equibayes.sampling.chain import Interrupted
-from equibayes.sampling.progress import choose_display
+from equibayes.run.loop import Interrupted
+from equibayes.run.progress import choose_display
 
 _EPILOG = """\
 methods:

@@ -11,11 +11,11 @@ from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
-from equibayes.sampling.cluster_ray import connected
-from equibayes.sampling.settings import NETWORKS, PRESETS, sample_config
+from equibayes.run.cluster.connect import connected
+from equibayes.run.settings import NETWORKS, PRESETS, sample_config
 
 if TYPE_CHECKING:
-    from equibayes.learning.pool_labels import Labels
+    from equibayes.labelling.pool import Labels
     from equibayes.learning.settings import LearnConfig
     from equibayes.learning.study import Inputs
 
@@ -132,8 +132,8 @@ def _add_parallel_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from equibayes.learning.curve import LEGEND, rows_of, table, write_curve
     from equibayes.learning.learn import Learner
-    from equibayes.sampling.chain import Interrupted
-    from equibayes.sampling.progress import choose_display
+    from equibayes.run.loop import Interrupted
+    from equibayes.run.progress import choose_display
 
     config = effective_config(arguments)
     if config.output is None:
@@ -209,8 +209,8 @@ def read_inputs(config: "LearnConfig", options: dict[str, Any]) -> "Inputs":
 
 
 def make_labeller(config: "LearnConfig", inputs: "Inputs") -> "Labels":
-    from equibayes.learning.labellers import Labeller
-    from equibayes.learning.pool_labels import PoolLabeller
+    from equibayes.labelling.labellers import Labeller
+    from equibayes.labelling.pool import PoolLabeller
 
     if config.labeller == "pool":
         return PoolLabeller(inputs.pool)
@@ -219,7 +219,7 @@ def make_labeller(config: "LearnConfig", inputs: "Inputs") -> "Labels":
 
 def many_labellers(config: "LearnConfig", inputs: "Inputs", ray: Any, arguments: argparse.Namespace) -> "Labels":
     """The same on the cores of a cluster; labels that are there already need none."""
-    from equibayes.learning.parallel_labels import ParallelLabels
+    from equibayes.labelling.parallel import ParallelLabels
 
     if config.labeller == "pool":
         return make_labeller(config, inputs)

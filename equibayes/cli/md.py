@@ -134,7 +134,7 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from equibayes.sampling.chain import Interrupted
+    from equibayes.run.loop import Interrupted
     from equibayes.simulate.display import choose_display
     from equibayes.simulate.integrators import Conditions
     from equibayes.simulate.md import Watch, check_output, run_md
@@ -213,7 +213,7 @@ def _teacher(arguments: argparse.Namespace, posterior: Posterior, device: str) -
             word = "--labeller" if arguments.labeller else "--data" if arguments.data else arguments.settings[0]
             raise InputError(f"{word}: is for --on-uncertain label or learn alone; add it, or leave {word} out")
         return None
-    from equibayes.learning.labellers import Labeller
+    from equibayes.labelling.labellers import Labeller
     from equibayes.learning.on_the_fly import FlySettings, KeepLabels, LearnAtOnce, training_frames
 
     if arguments.labeller is None:

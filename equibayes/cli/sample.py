@@ -11,9 +11,9 @@ from equibayes.cli.settings import add_settings_options, effective_config
 from equibayes.data import Dataset, read
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import check_output, sample
-from equibayes.sampling.chain import Interrupted
-from equibayes.sampling.progress import choose_display
-from equibayes.sampling.settings import SampleConfig
+from equibayes.run.loop import Interrupted
+from equibayes.run.progress import choose_display
+from equibayes.run.settings import SampleConfig
 
 _EPILOG = """\
 examples:

@@ -6,7 +6,7 @@ from typing import Any
 
 from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.errors import InputError
-from equibayes.sampling.settings import NETWORKS, PRESETS, SampleConfig, sample_config
+from equibayes.run.settings import NETWORKS, PRESETS, SampleConfig, sample_config
 
 
 def add_settings_options(parser: argparse.ArgumentParser) -> None:

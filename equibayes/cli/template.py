@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from equibayes.config import template
-from equibayes.sampling.settings import NETWORKS, PRESETS, sample_config
+from equibayes.run.settings import NETWORKS, PRESETS, sample_config
 
 
 def add_parser(verbs: Any) -> None:

@@ -18,11 +18,11 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import lock, make_folder, remove_leftovers
+from equibayes.labelling.pool import Labels
 from equibayes.learning.curve import write_curve
 from equibayes.learning.diversity import descriptors
 from equibayes.learning.exact_xyz import write_exact
 from equibayes.learning.measure import errors_on, surveyed, told
-from equibayes.learning.pool_labels import Labels
 from equibayes.learning.propose import MdProposer, PoolProposer, Proposer
 from equibayes.learning.resample import resample
 from equibayes.learning.rounds import Round
@@ -32,12 +32,12 @@ from equibayes.learning.settings import LearnConfig
 from equibayes.learning.study import Inputs, check_same_study, with_species
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
-from equibayes.posterior.prepare import hold_back, lay_out
 from equibayes.posterior.sample import run_folder, sample_prepared
-from equibayes.sampling import checkpoint
-from equibayes.sampling.cluster import began_on_cluster
-from equibayes.sampling.cluster_ray import ClusterOptions
-from equibayes.sampling.progress import Display
+from equibayes.run import checkpoint
+from equibayes.run.cluster.connect import ClusterOptions
+from equibayes.run.cluster.driver import began_on_cluster
+from equibayes.run.prepare import hold_back, lay_out
+from equibayes.run.progress import Display
 from equibayes.simulate.trust import Trust, trust_level
 
 

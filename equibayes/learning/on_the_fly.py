@@ -32,16 +32,16 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import make_folder, remove_leftovers, write_text
+from equibayes.labelling.labellers import TIME_LIMIT_S, Refusal
+from equibayes.labelling.pool import Labels
 from equibayes.learning.exact_xyz import read_exact, write_exact
-from equibayes.learning.labellers import TIME_LIMIT_S, Refusal
-from equibayes.learning.pool_labels import Labels
 from equibayes.learning.resample import ResampleSettings, resample
 from equibayes.learning.screen import too_close
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.sample import frame_mark, run_folder
-from equibayes.sampling import checkpoint
-from equibayes.sampling.progress import Silent as SilentSampler
-from equibayes.sampling.settings import SampleConfig
+from equibayes.run import checkpoint
+from equibayes.run.progress import Silent as SilentSampler
+from equibayes.run.settings import SampleConfig
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.display import MdDisplay, Silent
 from equibayes.simulate.integrators import Conditions

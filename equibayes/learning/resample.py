@@ -20,11 +20,11 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.elements import formula
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.prepare import lay_out
 from equibayes.posterior.sample import sample_prepared
-from equibayes.sampling.cluster_ray import ClusterOptions
-from equibayes.sampling.progress import Display
-from equibayes.sampling.settings import SampleConfig
+from equibayes.run.cluster.connect import ClusterOptions
+from equibayes.run.prepare import lay_out
+from equibayes.run.progress import Display
+from equibayes.run.settings import SampleConfig
 
 
 @dataclass(frozen=True)

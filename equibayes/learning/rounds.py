@@ -25,10 +25,10 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import make_folder, remove_leftovers, write_text
+from equibayes.labelling.labellers import Label, Refusal
+from equibayes.labelling.parallel import ParallelLabels
+from equibayes.labelling.pool import Labels
 from equibayes.learning.exact_xyz import read_exact, write_exact
-from equibayes.learning.labellers import Label, Refusal
-from equibayes.learning.parallel_labels import ParallelLabels
-from equibayes.learning.pool_labels import Labels
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from equibayes.errors import InputError
 from equibayes.learning.resample import ResampleSettings
 from equibayes.learning.screen import CLOSEST
 from equibayes.learning.select import KINDS, MODES
-from equibayes.sampling.settings import SampleConfig, sample_config
+from equibayes.run.settings import SampleConfig, sample_config
 from equibayes.simulate.integrators import ENSEMBLES, Conditions
 
 STOPS = ("rounds", "budget", "target_sigma", "output")

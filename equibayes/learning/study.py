@@ -11,7 +11,7 @@ from equibayes.data.elements import symbol
 from equibayes.errors import InputError
 from equibayes.files import write_text
 from equibayes.learning.settings import LearnConfig
-from equibayes.sampling.settings import SampleConfig
+from equibayes.run.settings import SampleConfig
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,14 +18,14 @@ import torch
 from equibayes.bayes.model import ModelOutput
 from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.structures import Structure
-from equibayes.network.triton.support import why_not
+from equibayes.engine.triton.support import why_not
 from equibayes.posterior.calibration import Calibration, Intervals, gaussian_half_widths
 from equibayes.posterior.dropout import prediction_masks
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sigma import Sigma
 
 if TYPE_CHECKING:  # needs Triton
-    from equibayes.bayes.moving import Moment
+    from equibayes.engine.triton.dynamics import Moment
 
 # The spread over samples is their population deviation (ddof 0): the Gaussian fitted to the mixture of the k samples has exactly this
 # variance.  This is the only place where it is chosen.
@@ -138,18 +138,18 @@ class ReadyPosterior:
         """Edges times samples that are evaluated together."""
         device = self.samples.device
         if self.fused:
-            from equibayes.bayes.fused import edges_at_once
+            from equibayes.engine.triton.model import edges_at_once
 
             return edges_at_once(device)
         return EDGES_AT_ONCE.get(device.type, EDGES_AT_ONCE["cuda"])
 
     @property
     def fused(self) -> bool:
-        """Whether the kernels of network/triton do the work."""
+        """Whether the fused engine do the work."""
         return self.model is not self.posterior.model
 
     def prediction(self, structure: Structure, moment: "Moment", *, members: bool = False) -> Prediction:
-        """From what was computed elsewhere (see bayes/moving.py)."""
+        """From what was computed elsewhere (see engine/triton/dynamics.py)."""
         output = _Arrays.of_moment(moment, structure)
         (prediction,) = _split(self.posterior, self.calibration, [structure], output, members)
         return prediction
@@ -175,8 +175,8 @@ def _model_for(posterior: Posterior, samples: torch.Tensor) -> Any:
     """What evaluates the weights there: the fused kernels on a GPU that can run them, otherwise the model itself."""
     device, model = samples.device, posterior.model
     if why_not(posterior.network, device, samples.dtype) is None:
-        from equibayes.bayes.fused import FusedModel
-        from equibayes.sampling.precompile import precompile
+        from equibayes.engine.triton.model import FusedModel
+        from equibayes.engine.triton.precompile import precompile
 
         def prepare(rows: int) -> None:
             precompile(posterior.network, PRECISION, len(samples), rows, training=False)

@@ -17,16 +17,16 @@ from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import lock, make_folder, remove_leftovers, write_text
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.prepare import Prepared, center_weights, make_prior, prepare
-from equibayes.sampling import checkpoint
-from equibayes.sampling.chain import ChainRunner
-from equibayes.sampling.cluster import began_on_cluster, forget
-from equibayes.sampling.cluster_ray import ClusterOptions
+from equibayes.run import checkpoint
+from equibayes.run.cluster.connect import ClusterOptions
+from equibayes.run.cluster.driver import began_on_cluster, forget
+from equibayes.run.loop import ChainRunner
+from equibayes.run.prepare import Prepared, center_weights, make_prior, prepare
+from equibayes.run.progress import Display, Silent
+from equibayes.run.settings import SampleConfig, sample_config
+from equibayes.run.state import RunState
+from equibayes.run.verdict import judge
 from equibayes.sampling.noise import NoiseKey, standard_normal
-from equibayes.sampling.progress import Display, Silent
-from equibayes.sampling.run_state import RunState
-from equibayes.sampling.settings import SampleConfig, sample_config
-from equibayes.sampling.verdict import judge
 
 START_SHARE = 0.1
 STREAM_START = 5  # of the counter-based noise; chains have the smaller numbers

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import torch
 
-from equibayes.bayes.parallel import Shard, ShardedPotential
 from equibayes.config import template
 from equibayes.data.dataset import Dataset
 from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
 from equibayes.files import lock, make_folder, remove_leftovers, write_text
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.prepare import Prepared, make_prior
 from equibayes.posterior.sample import check_output, describe_run, gather, make_runner, run_folder
-from equibayes.sampling import checkpoint
-from equibayes.sampling.cluster import ClusterRun, forget
-from equibayes.sampling.cluster_pool import NOT_POOLED, Pool
-from equibayes.sampling.cluster_ray import ClusterOptions, connected
-from equibayes.sampling.cluster_worker import ReportingRunner
-from equibayes.sampling.progress import Display, Silent
-from equibayes.sampling.records import round_significant
+from equibayes.run import checkpoint
+from equibayes.run.cluster.connect import ClusterOptions, connected
+from equibayes.run.cluster.driver import ClusterRun, forget
+from equibayes.run.cluster.pool import NOT_POOLED, Pool
+from equibayes.run.cluster.shards import Shard, ShardedPotential
+from equibayes.run.cluster.worker import ReportingRunner
+from equibayes.run.prepare import Prepared, make_prior
+from equibayes.run.progress import Display, Silent
+from equibayes.run.records import round_significant
 
 SO_FAR = "so-far.posterior"
 """In the run's folder: the posterior of all samples that are there, written anew whenever every chain has one more."""

@@ -8,8 +8,8 @@ from equibayes.config import build
 from equibayes.errors import InputError
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import FORMAT, VERSION, Posterior, load
-from equibayes.sampling.settings import SampleConfig
-from equibayes.sampling.verdict import R_HAT_LIMIT
+from equibayes.run.settings import SampleConfig
+from equibayes.run.verdict import R_HAT_LIMIT
 
 Line = tuple[str, str]
 

@@ -75,7 +75,7 @@ class Calculator(AseCalculator):
 
     @property
     def fused(self) -> bool:
-        """Whether the kernels of network/triton evaluate, on a GPU."""
+        """Whether the fused engine evaluate, on a GPU."""
         return self._evaluator.ready.fused
 
     def forget(self) -> None:

@@ -13,7 +13,7 @@ from equibayes.posterior.predict import Prediction, ReadyPosterior
 from equibayes.simulate.skin import SkinList
 
 if TYPE_CHECKING:  # needs Triton
-    from equibayes.bayes.moving import MovingModel
+    from equibayes.engine.triton.dynamics import MovingModel
 
 DTYPES = ("float32", "float64")
 
@@ -47,7 +47,7 @@ class Evaluator:
         if known.renew(structure):
             graph = known.wide_graph(device)
             if self._moving is None or self._moving.engine.shape.nodes != len(structure):
-                from equibayes.bayes.moving import MovingModel
+                from equibayes.engine.triton.dynamics import MovingModel
 
                 self._moving = MovingModel(
                     self.posterior.model,

@@ -11,8 +11,8 @@ import torch
 
 from equibayes.data.graph import Graph, check_species, graph_of_edges
 from equibayes.data.neighbors import NeighborList, neighbor_list
-from equibayes.data.neighbors_torch import graph_of_torch_edges, neighbor_list_torch
 from equibayes.data.structures import Structure
+from equibayes.engine.neighbors import graph_of_torch_edges, neighbor_list_torch
 from equibayes.errors import InputError
 
 

@@ -31,9 +31,9 @@ from ase.data import covalent_radii
 
 from equibayes.data import Dataset, Structure, read
 from equibayes.files import write_atomically, write_text
-from equibayes.learning.blas import preload_environment
-from equibayes.learning.labeller_calculator import LabellerCalculator
-from equibayes.learning.labellers import Labeller, Refusal
+from equibayes.labelling.blas import preload_environment
+from equibayes.labelling.calculator import LabellerCalculator
+from equibayes.labelling.labellers import Labeller, Refusal
 from equibayes.learning.propose import bare
 from equibayes.simulate.integrators import Conditions, Integrator
 

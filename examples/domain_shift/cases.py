@@ -16,7 +16,7 @@ import numpy as np
 
 from equibayes.data.dataset import Dataset
 from equibayes.data.read import read
-from equibayes.posterior.prepare import hold_back
+from equibayes.run.prepare import hold_back
 
 HERE = Path(__file__).resolve().parent
 HELD_BACK = 30

@@ -31,9 +31,9 @@ from equibayes.files import make_folder, write_text
 from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
-from equibayes.sampling.chain import Interrupted
-from equibayes.sampling.progress import PlainDisplay
-from equibayes.sampling.settings import SampleConfig, sample_config
+from equibayes.run.loop import Interrupted
+from equibayes.run.progress import PlainDisplay
+from equibayes.run.settings import SampleConfig, sample_config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.provenance import provenance

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import trajectory
 
-from equibayes.learning.blas import preload_environment
-from equibayes.learning.labeller_calculator import LabellerCalculator
-from equibayes.learning.labellers import Labeller
+from equibayes.labelling.blas import preload_environment
+from equibayes.labelling.calculator import LabellerCalculator
+from equibayes.labelling.labellers import Labeller
 
 
 def main() -> None:

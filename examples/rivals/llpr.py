@@ -21,7 +21,7 @@ from equibayes.data import Dataset
 from equibayes.evaluation.evaluated import Evaluated, evaluate
 from equibayes.files import make_folder
 from equibayes.posterior.file import Posterior
-from equibayes.sampling.progress import PlainDisplay
+from equibayes.run.progress import PlainDisplay
 from examples.rivals.protocol import Clock, evaluated, frames_of, write
 from examples.rivals.rigidity import Features, Rigidity, features_of, hessian, rigidity
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from equibayes.baselines.contestants import METHODS, obtain
 from equibayes.evaluation.evaluated import Evaluated, evaluate
 from equibayes.files import make_folder
-from equibayes.sampling.progress import PlainDisplay
+from equibayes.run.progress import PlainDisplay
 from examples.rivals.protocol import Clock, frames_of, held_back_factors, scaled, write
 
 

@@ -21,8 +21,8 @@ from equibayes.data import Dataset, read
 from equibayes.evaluation.evaluated import Evaluated
 from equibayes.evaluation.tables import measure
 from equibayes.files import write_text
-from equibayes.posterior.prepare import hold_back
-from equibayes.sampling.settings import SampleConfig, sample_config
+from equibayes.run.prepare import hold_back
+from equibayes.run.settings import SampleConfig, sample_config
 
 TRAIN, TEST = "bundled:ethanol@train", "bundled:ethanol@test"
 

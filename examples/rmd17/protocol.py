@@ -15,9 +15,9 @@ from equibayes.baselines.contestants import Contestant, obtain
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.prepare import hold_back
-from equibayes.sampling.progress import Display
-from equibayes.sampling.settings import SampleConfig, sample_config
+from equibayes.run.prepare import hold_back
+from equibayes.run.progress import Display
+from equibayes.run.settings import SampleConfig, sample_config
 
 METHODS = ("bayes", "single", "ensemble", "dropout", "point")
 MEMBERS = 8

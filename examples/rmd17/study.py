@@ -36,8 +36,8 @@ from equibayes.errors import InputError
 from equibayes.evaluation.tables import measure
 from equibayes.files import make_folder, write_text
 from equibayes.posterior.file import Posterior, load
-from equibayes.sampling.chain import Interrupted
-from equibayes.sampling.progress import Silent, choose_display
+from equibayes.run.loop import Interrupted
+from equibayes.run.progress import Silent, choose_display
 
 PAPER_CHAIN = "paper-chain"
 HALF = "half-precision.json"

@@ -24,7 +24,7 @@ from equibayes.posterior.calibrate import with_calibration
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.predict import ReadyPosterior, joined
-from equibayes.sampling.records import round_significant
+from equibayes.run.records import round_significant
 
 KS = (1, 2, 4, 8)
 MULTIPLE = 3

@@ -14,11 +14,11 @@ from equibayes.errors import InputError
 from equibayes.posterior.dropout import RATE, dropout_mask
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
-from equibayes.posterior.prepare import prepare
 from equibayes.posterior.sample import make_runner
-from equibayes.sampling.chain import AVERAGE_DECAY
+from equibayes.run.loop import AVERAGE_DECAY
+from equibayes.run.prepare import prepare
+from equibayes.run.progress import Silent
 from equibayes.sampling.noise import NoiseKey
-from equibayes.sampling.progress import Silent
 from tests.runs import ethanol_frames, small_config
 
 DATA = ethanol_frames()

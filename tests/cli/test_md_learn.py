@@ -13,7 +13,7 @@ from tests.simulate.posteriors import ETHANOL
 
 ASKS = (
     f"md {ETHANOL} bundled:ethanol@0:1 -o t.xyz --steps 24 --temperature 300 --threads 1 --device cpu --every 4 --save-every 5 "
-    "--trust-lo 1e-6 --candidate-gap 8 --labeller tests.learning.shifted_emt:ShiftedEmt labeller_settings.zero=-4210 "
+    "--trust-lo 1e-6 --candidate-gap 8 --labeller tests.labelling.shifted_emt:ShiftedEmt labeller_settings.zero=-4210 "
 )
 LABEL = [*ASKS.split(), "--on-uncertain", "label"]
 LEARN = (

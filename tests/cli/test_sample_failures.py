@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from equibayes.cli.main import main
-from equibayes.sampling.settings import sample_config
+from equibayes.run.settings import sample_config
 from tests.cli import program
 
 DATA = "bundled:ethanol@0:20"

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from equibayes.cli.main import main
-from equibayes.sampling.settings import NETWORKS, PRESETS, SampleConfig, sample_config
+from equibayes.run.settings import NETWORKS, PRESETS, SampleConfig, sample_config
 
 
 def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

@@ -13,11 +13,11 @@ import torch
 from equibayes.config import merge
 from equibayes.data import Dataset, Structure
 from equibayes.errors import InputError
+from equibayes.labelling.labellers import Label, Refusal
+from equibayes.labelling.pool import PoolLabeller
 from equibayes.learning.curve import rows_of, table
 from equibayes.learning.exact_xyz import read_exact, write_exact
-from equibayes.learning.labellers import Label, Refusal
 from equibayes.learning.learn import Learner
-from equibayes.learning.pool_labels import PoolLabeller
 from equibayes.learning.propose import MdProposer, bare
 from equibayes.learning.settings import MdSettings, learn_config
 from equibayes.learning.study import Inputs

@@ -11,9 +11,9 @@ from equibayes.data import Dataset
 from equibayes.errors import InputError
 from equibayes.learning.resample import ResampleSettings, resample, seed_of, starts, warm_config
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.prepare import hold_back, lay_out, prepare
 from equibayes.posterior.sample import make_runner, sample
-from equibayes.sampling.progress import Silent
+from equibayes.run.prepare import hold_back, lay_out, prepare
+from equibayes.run.progress import Silent
 from tests.runs import ethanol_frames, small_config
 from tests.samples import water
 from tests.simulate.posteriors import ETHANOL

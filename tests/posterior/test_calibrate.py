@@ -295,7 +295,7 @@ def test_what_cannot_be_calibrated_on(posterior: Posterior) -> None:
 
 
 def test_frames_that_were_learned_from_are_refused(posterior: Posterior) -> None:
-    from equibayes.posterior.prepare import hold_back
+    from equibayes.run.prepare import hold_back
 
     whole = ethanol_frames(40)
     train, held = hold_back(whole, 4, posterior.config["seed"])

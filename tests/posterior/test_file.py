@@ -77,7 +77,7 @@ def test_what_the_header_says(posterior: Posterior, file: Path) -> None:
 
 
 def test_the_fingerprint_is_that_of_the_training_frames(posterior: Posterior) -> None:
-    from equibayes.posterior.prepare import prepare
+    from equibayes.run.prepare import prepare
 
     prepared = prepare(ethanol_frames(40), small_config())
     assert posterior.data["fingerprint"] == prepared.train.fingerprint()

@@ -6,7 +6,7 @@ from equibayes.evaluation.figures.style import KCAL
 from equibayes.evaluation.report.numbers import Numbers, digits, kcal, mev, percent
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
-from equibayes.sampling.verdict import R_HAT_LIMIT
+from equibayes.run.verdict import R_HAT_LIMIT
 
 # σ within this factor of the errors counts as right: a few hundred labelled atoms do not tell it better
 TOLERANCE = 1.1

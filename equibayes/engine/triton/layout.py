@@ -1,0 +1,212 @@
+"""Where everything lies in the engine's memory, and the jobs of its linears.
+
+Weights: the flat buffer of a chain with every array moved to a multiple of 64 numbers, already scaled for the forward pass.
+Features: one *arena* a chain holds, for each of the four versions (see generate.py) and each layer,
+
+    x [irrep][N, 2l+1, C]  →  y = x W₁  →  S (collected) [target][N, 2l+1, paths·C]  →  z = S W₂ + x W_sc[species]  →  gate  →  next x
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import torch
+
+from equibayes.engine.generate.writing import channel_block
+from equibayes.network.irreps import Irrep, LayerPlan
+from equibayes.network.weights import Layout
+
+ALIGNED = 64
+Job = list[int]
+
+
+class WeightPlaces:
+    """Places of the parameters of a `Layout` in the engine's buffer."""
+
+    def __init__(self, layout: Layout) -> None:
+        sizes = [-(-size // ALIGNED) * ALIGNED for size in layout.sizes]
+        starts = [0, *accumulate(sizes)]
+        self.size = starts[-1]
+        self.of = dict(zip(layout.names, starts))
+        self.shape = {parameter.name: parameter.shape for parameter in layout.parameters}
+        # [P]: the place of each entry of the flat buffer
+        self.flat = torch.cat([torch.arange(n) + start for n, start in zip(layout.sizes, starts)]).int()
+
+
+@dataclass(frozen=True)
+class LayerArena:
+    """Offsets of the blocks of one layer, for `nodes` rows a component."""
+
+    layer: LayerPlan
+    nodes: int
+    start: int
+
+    @cached_property
+    def x(self) -> dict[Irrep, int]:
+        return self._blocks(self.start, dict(self.layer.inputs))
+
+    @cached_property
+    def y(self) -> dict[Irrep, int]:
+        return self._blocks(self._end(self.x, self.layer.inputs), {i: self.layer.inputs[i] for i in self.layer.sources})
+
+    @cached_property
+    def collected(self) -> dict[Irrep, int]:
+        widths = {irrep: self.layer.collected(irrep) for irrep in self.layer.outputs}
+        return self._blocks(self._end(self.y, self.layer.inputs), widths)
+
+    @cached_property
+    def z(self) -> dict[Irrep, int]:
+        widths = {irrep: self.layer.collected(irrep) for irrep in self.layer.outputs}
+        return self._blocks(self._end(self.collected, widths), self.before_gate)
+
+    @property
+    def before_gate(self) -> dict[Irrep, int]:
+        return {irrep: self.layer.before_gate(irrep) for irrep in self.layer.outputs}
+
+    @property
+    def end(self) -> int:
+        return self._end(self.z, self.before_gate)
+
+    def _blocks(self, start: int, widths: dict[Irrep, int]) -> dict[Irrep, int]:
+        sizes = [irrep.dim * width * self.nodes for irrep, width in widths.items()]
+        return dict(zip(widths, accumulate([start, *sizes])))
+
+    def _end(self, blocks: dict[Irrep, int], widths: dict[Irrep, int]) -> int:
+        last = list(blocks)[-1]
+        return blocks[last] + last.dim * widths[last] * self.nodes
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Into how many pieces long sums of z and x̄ are divided, so that a few atoms keep a GPU busy; the gate adds them up.
+
+    apart: from one piece of a result to the next in an arena;  typed: what a block of weights of the species costs, in blocks.
+    """
+
+    count: int = 1
+    apart: int = 0
+    typed: int = 1
+
+    def divide(self, job: Job, tile: int, along: tuple[int, int]) -> list[Job]:
+        """along: numbers from one row of the inner length to the next, in both matrices."""
+        job = job + [0] * (13 - len(job))
+        plain, typed = job[4] // tile, job[9] // tile
+        if self.count == 1 or plain + typed < 2:  # an irrep to which nothing comes back has no block at all
+            return [job]
+        jobs = []
+        for number, (first, end) in enumerate(_shares([1] * plain + [self.typed] * typed, self.count)):
+            own = list(job)
+            own[0] += number * self.apart
+            for length, source, matrix, step, low, high in (
+                (4, 2, 5, along[0], min(first, plain), min(end, plain)),
+                (9, 7, 10, along[1], max(first, plain) - plain, max(end, plain) - plain),
+            ):
+                own[length] = (high - low) * tile
+                if high > low:
+                    own[source] += low * tile
+                    own[matrix] += low * tile * step
+            jobs.append(own)
+        return jobs
+
+
+def _shares(costs: list[int], count: int) -> list[tuple[int, int]]:
+    """Neighbouring costs together, in at most `count` shares, the largest as small as it can be."""
+    for limit in range(max(costs), sum(costs) + 1):
+        shares, first = [], 0
+        while first < len(costs):
+            end = first
+            while end < len(costs) and sum(costs[first : end + 1]) <= limit:
+                end += 1
+            shares.append((first, end))
+            first = end
+        if len(shares) <= count:
+            break
+    return shares
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The jobs of one layer: three linear stages forward and back, and its weight gradients."""
+
+    before: list[Job]  # y from x
+    after: list[Job]  # z from S and x
+    after_back: list[Job]  # S̄ from z̄
+    before_back: list[Job]  # x̄ from ȳ and z̄
+    gradients: list[Job]
+
+
+def layer_jobs(
+    arena: LayerArena, places: WeightPlaces, number: int, types: int, tile: int, pieces: Pieces, *, first: bool
+) -> Jobs:
+    """`tile`: columns of a program; a job is one component of one irrep and one tile of columns, and one piece of a sum."""
+    layer = arena.layer
+    before, after, after_back, before_back, gradients = [], [], [], [], []
+    versions = 1 if first else 2  # the embedding does not move with the atoms
+    for irrep, size in layer.inputs.items():
+        own = f"layer{number}.linear_1.{irrep}"
+        connection = f"layer{number}.self_connection.{irrep}"
+        width = layer.before_gate(irrep) if irrep in layer.self_connection else 0
+        row = irrep.dim * size
+        for m in range(irrep.dim):
+            x = arena.x[irrep] + m * size
+            y = arena.y[irrep] + m * size if irrep in layer.sources else 0
+            for column in range(0, size, tile):
+                if irrep in layer.sources:
+                    before.append([y + column, row, x, row, size, places.of[own] + column, size])
+                back = [y, row, size, places.of[own] + column * size, size] if irrep in layer.sources else [0] * 5
+                if irrep in layer.self_connection:
+                    z = arena.z[irrep] + m * width
+                    back += [z, irrep.dim * width, width, places.of[connection] + column * width, size * width, width]
+                # what comes out at the first layer goes to the embedding, which knows nothing of pieces
+                back = [x + column, row, *back]
+                before_back += [back] if first else pieces.divide(back, tile, (1, 1))
+        if irrep in layer.sources:
+            gradients += _tiles(
+                places.of[own], size, size, arena.x[irrep], size, arena.y[irrep], size, irrep.dim, -1, versions, tile
+            )
+    for irrep in layer.outputs:
+        size, width = layer.collected(irrep), layer.before_gate(irrep)
+        own = f"layer{number}.linear_2.{irrep}"
+        connection = f"layer{number}.self_connection.{irrep}"
+        inputs = layer.inputs.get(irrep, 0)
+        z_row, row = irrep.dim * width, irrep.dim * size
+        for m in range(irrep.dim):
+            collected, z = arena.collected[irrep] + m * size, arena.z[irrep] + m * width
+            for column in range(0, width, tile):
+                job = [z + column, z_row, collected, row, size, places.of[own] + column, width]
+                if irrep in layer.self_connection:
+                    x = arena.x[irrep] + m * inputs
+                    job += [x, irrep.dim * inputs, inputs, places.of[connection] + column, inputs * width, width]
+                after += pieces.divide(job, tile, (width, width))
+            for column in range(0, size, tile):
+                after_back.append([collected + column, row, z, z_row, width, places.of[own] + column * width, width])
+        gradients += _tiles(
+            places.of[own], size, width, arena.collected[irrep], size, arena.z[irrep], width, irrep.dim, -1, 2, tile
+        )
+        if irrep in layer.self_connection:
+            for kind in range(types):
+                start = places.of[connection] + kind * inputs * width
+                gradients += _tiles(
+                    start, inputs, width, arena.x[irrep], inputs, arena.z[irrep], width, irrep.dim, kind, versions, tile
+                )
+    # long jobs first, so that none is left over at the end
+    gradients.sort(key=lambda job: -job[6] * job[8] * (1 if job[7] < 0 else 0.5))
+    return Jobs(before, after, after_back, before_back, gradients)
+
+
+def _tiles(
+    out: int, inner: int, width: int, left: int, left_row: int, right: int, right_row: int, blocks: int, kind: int, versions: int,
+    tile: int,
+) -> list[Job]:  # fmt: skip
+    return [
+        [out + i * width + c, width, left + i, left_row, right + c, right_row, blocks, kind, versions]
+        for i in range(0, inner, tile)
+        for c in range(0, width, tile)
+    ]
+
+
+def common_tile(layers: list[LayerPlan]) -> int:
+    """The largest tile that divides the channels of every irrep."""
+    return min(
+        channel_block(channels) for layer in layers for channels in (*layer.inputs.values(), *layer.outputs.values())
+    )

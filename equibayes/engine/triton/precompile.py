@@ -1,0 +1,202 @@
+"""Compiles the kernels of a network in parallel, before the first step: half a minute on many cores instead of several on one.
+
+Triton compiles each kernel when it is first launched, one after the other.  Here processes that never touch the GPU go through the
+same launches, compile a share of them each, and leave the results in Triton's cache on disk, where the run finds them.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from equibayes.network.config import NetworkConfig
+from equibayes.network.irreps import plan_layers
+
+if TYPE_CHECKING:
+    from equibayes.engine.triton.tuning import Tuning
+
+# from so many on, kernels are the same for any number of chains: the gradient is one sum
+MANY_CHAINS = 16
+
+
+def precompile(
+    config: NetworkConfig,
+    precision: str,
+    chains: int,
+    rows: int,
+    *,
+    training: bool,
+    say: Callable[[str], None] = lambda message: print(message, file=sys.stderr),
+) -> None:
+    """For `rows` atoms in all chains together, on which the cut of the work depends.
+
+    Returns at once if it was done before on this machine; a share that fails is compiled at the first launch instead.
+    """
+    import triton
+
+    from equibayes.engine import generate
+    from equibayes.engine.triton.cache import kernel_cache
+    from equibayes.engine.triton.tuning import Tuning, narrow
+
+    tuning = Tuning.best(precision, rows, narrow=narrow("cuda"))
+    work = share_of_work(config, precision, chains, tuning, training=training)
+    # what the kernels depend on, which is little of a network's settings
+    kernels = generate.kernels(config, plan_layers(config))
+    constants = [
+        config.r_max,
+        config.polynomial_cutoff_p,
+        len(config.type_names),
+        *(work[name] for name in ("chains", "precision", "training", "tuning")),
+    ]
+    done = (
+        kernel_cache() / f"compiled_{_name([kernels, constants, work['target'], triton.__version__, _source_stamp()])}"
+    )
+    processes = min(16, os.cpu_count() or 1)
+    if done.exists() or processes < 4:
+        return
+    say("compiling the kernels of this network, once on this machine: about a minute")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", "equibayes.engine.triton.precompile", json.dumps(work), str(processes)]
+    running = [
+        subprocess.Popen([*command, str(rank)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for rank in range(processes)
+    ]
+    codes = [process.wait() for process in running]
+    if not any(codes):
+        done.touch()
+
+
+def share_of_work(
+    config: NetworkConfig, precision: str, chains: int, tuning: "Tuning", *, training: bool
+) -> dict[str, Any]:
+    """What a process that compiles is told, for the GPU of this machine; it goes through JSON."""
+    import triton
+
+    target = triton.runtime.driver.active.get_current_target()
+    return {
+        "network": asdict(config),
+        "precision": precision,
+        "chains": min(chains, MANY_CHAINS),
+        "tuning": asdict(tuning),
+        "training": training,
+        "target": [target.backend, target.arch, target.warp_size],
+    }
+
+
+def _source_stamp() -> str:
+    """Changes when the kernels do."""
+    import equibayes.engine.triton as room
+
+    files = [*Path(room.__path__[0]).rglob("*.py"), Path(__file__).parent / "update_kernel.py"]
+    return _name([path.read_text(encoding="utf-8") for path in sorted(files)])
+
+
+def _name(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class _Target:
+    """Stands for the GPU while compiling."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int = 0) -> int:
+        return 0
+
+
+def launches_of(work: dict[str, Any]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """What a run with a few atoms would launch, by kernel and options: kernel, grid, arguments, options."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+    from triton.runtime.jit import JITFunction
+
+    from equibayes.engine.triton.tuning import Tuning
+
+    driver.set_active(_Target(GPUTarget(*work["target"])))
+    launches: dict[tuple[Any, ...], Any] = {}
+
+    def record(kernel: Any, grid: Any) -> Any:
+        def launch(*arguments: Any, **options: Any) -> None:
+            launches[(kernel.fn.__name__, *sorted(options.items()))] = (kernel, grid, arguments, options)
+
+        return launch
+
+    JITFunction.__getitem__ = record
+    chosen = Tuning(**work["tuning"])
+    Tuning.best = classmethod(lambda cls, precision, rows, **_: chosen)  # type: ignore[method-assign, assignment]
+    _launch_all(work)
+    return launches
+
+
+def compile_share(work: dict[str, Any], processes: int, rank: int) -> int:
+    """Compile every `processes`-th kernel, the largest first; how many."""
+    launches = launches_of(work)
+    ordered = sorted(launches.items(), key=lambda item: -len(item[1][0].src) * (1 + dict(item[0][1:]).get("DUAL", 0)))
+    share = ordered[rank::processes]
+    for _, (kernel, grid, arguments, options) in share:
+        kernel.run(*arguments, grid=grid, warmup=True, **options)
+    return len(share)
+
+
+def _launch_all(work: dict[str, Any]) -> None:
+    from equibayes.bayes.model import StochasticModel
+    from equibayes.bayes.potential import Potential
+    from equibayes.bayes.prior import StandardNormal
+    from equibayes.data.elements import atomic_number
+    from equibayes.data.graph import graph_of
+    from equibayes.data.resident import ResidentData
+    from equibayes.data.structures import Structure
+    from equibayes.engine.triton.dynamics import MovingModel
+    from equibayes.engine.triton.model import FusedModel
+    from equibayes.engine.triton.steps import FusedSteps
+    from equibayes.sampling import sghmc
+    from equibayes.sampling.noise import NoiseKey
+    from equibayes.sampling.schedule import StepPlan
+
+    config = NetworkConfig(**work["network"])
+    model, chains = StochasticModel(config), work["chains"]
+    numbers = torch.tensor([atomic_number(name) for name in config.type_names]).numpy()
+    count = len(numbers)
+    positions = torch.arange(3.0 * count, dtype=torch.float64).reshape(-1, 3).numpy() * 0.5
+    nothing = torch.zeros(3, 3).numpy()
+    frame = Structure(numbers, positions, nothing, nothing[0].astype(bool), energy=0.0, forces=0 * positions)
+    species = {int(z): i for i, z in enumerate(numbers)}
+    flat = model.layout.start(chains, 0)
+    if not work["training"]:
+        graph = graph_of(frame, r_max=config.r_max, species_of=species)
+        weights = model.layout.forward_weights(flat)
+        FusedModel(model, work["precision"]).forward(weights, graph.to(dtype=torch.float32))
+        moving = MovingModel(model, weights, graph, work["precision"])
+        moving.load(graph, positions)
+        moving(positions)
+        return
+    data = ResidentData([frame], r_max=config.r_max, species_of=species, reference=[0.0])
+    for integrator in ("baoa", "paper"):
+        steps = FusedSteps(
+            Potential(model, data, StandardNormal()),
+            sghmc.init(flat),
+            NoiseKey(0, tuple(range(chains))),
+            sghmc.SGHMCConfig(integrator=integrator),
+            longest=1,
+            precision=work["precision"],
+        )
+        plan = StepPlan(1e-3, 1.0, "burn_in", 0, -1, False, False)
+        steps.advance(torch.zeros(1, chains, 1, dtype=torch.int64), [plan], torch.full((1, chains), 1e-3))
+
+
+if __name__ == "__main__":
+    compile_share(json.loads(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,152 @@
+"""The whole step of K chains on the GPU: minibatch, likelihood, gradient, prior and sampler, recorded once and replayed.
+
+What changes from step to step (frames, Δt, noise, mass adaptation) is written into tables for a stretch of steps at once; a counter
+on the device runs through them, and the host waits only at the end of a stretch, where the guard looks at the chains.
+"""
+
+from collections.abc import Sequence
+from math import expm1, log
+
+import torch
+
+from equibayes.bayes.potential import Evaluation, Potential
+from equibayes.bayes.prior import LOG_2PI, CentredNormal, Flat
+from equibayes.engine.triton.model import FusedPotential
+from equibayes.engine.triton.update import update
+from equibayes.sampling import sghmc
+from equibayes.sampling.noise import NoiseKey
+from equibayes.sampling.schedule import StepPlan
+
+QUADS = 256  # groups of four parameters that a program of the update works on
+WARM_UP = 2
+
+
+class FusedSteps:
+    """Steps of one run, for chains whose state stays in the same tensors."""
+
+    def __init__(
+        self,
+        potential: Potential,
+        state: sghmc.State,
+        key: NoiseKey,
+        config: sghmc.SGHMCConfig,
+        *,
+        longest: int,
+        precision: str,
+        average: torch.Tensor | None = None,
+        decay: float = 0.0,
+    ) -> None:
+        """longest: steps of the longest stretch; average: a moving average of the weights to keep, with its decay."""
+        self.potential, self.state, self.key, self.config = potential, state, key, config
+        self.longest, self.precision, self.average, self.decay = longest, precision, average, decay
+        self.device = potential.data.forces.device
+        chains, size = state.position.shape
+        layout = potential.model.layout
+        self.scale = layout.scale.like(state.position)
+        self.table = torch.zeros(longest, chains, 5, dtype=torch.float32, device=self.device)
+        self.first_step = torch.zeros(1, dtype=torch.int64, device=self.device)
+        identities = torch.tensor([identity & 0xFFFFFFFF for identity in key.chains], dtype=torch.int64)
+        self.identities = identities.to(torch.int32).to(self.device)
+        self.gradient = torch.zeros_like(state.position)
+        self.programs = -(-size // (4 * QUADS))
+        self.prior_terms = torch.zeros(chains, self.programs, dtype=torch.float32, device=self.device)
+        prior = potential.prior
+        self.centred = isinstance(prior, CentredNormal | Flat)
+        self.center = self.stiffness = self.scale
+        self.constant = 0.5 * size * LOG_2PI
+        if isinstance(prior, CentredNormal):
+            self.center = prior.center.to(state.position).contiguous()
+            self.stiffness = prior.width.to(state.position).square().reciprocal().expand(size).contiguous()
+            self.constant += float(prior.width.double().log().expand(size).sum())
+        if isinstance(prior, Flat):
+            self.center = self.stiffness = torch.zeros_like(self.scale)
+            self.constant = 0.0
+        self._potentials: dict[int, FusedPotential] = {}
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+
+    def advance(self, frames: torch.Tensor, plans: Sequence[StepPlan], learning_rates: torch.Tensor) -> Evaluation:
+        """Steps with frames [n, K, B] and learning rates [n, K]; what the last of them saw."""
+        count, _, batch = frames.shape
+        potential = self._potential(batch)
+        potential.frames[:count].copy_(frames.int())
+        self.table[:count].copy_(self._plan(plans, learning_rates))
+        self.first_step.fill_(int(self.state.step))
+        potential.counter.zero_()
+        # the state may have been rolled back since the last stretch
+        potential.engine.load_weights(self.state.position * self.scale)
+        if self.device.type == "cuda":
+            graph = self._graph(batch)
+            for _ in range(count):
+                graph.replay()
+        else:
+            for _ in range(count):
+                self._step(potential)
+        self.state.step.add_(count)
+        self.state.mass.updates.add_(sum(not plan.mass_frozen for plan in plans))
+        neg_log_prior = self.prior_terms.double().sum(1) + self.constant
+        return potential.evaluation(self.gradient.clone(), neg_log_prior)
+
+    def _plan(self, plans: Sequence[StepPlan], learning_rates: torch.Tensor) -> torch.Tensor:
+        """[n, K, 5] float32; the same double-precision numbers as `sghmc.step_` uses, rounded once."""
+        α, size = self.config.friction, self.potential.data_size
+        variance = 2 * α if self.config.integrator == "paper" else 1 - (1 - α) ** 2
+        updates = int(self.state.mass.updates)
+        table = torch.zeros(*learning_rates.shape, 5, dtype=torch.float64)
+        table[..., 0] = (learning_rates.double() * (α / size)).sqrt()
+        for row, plan in zip(table, plans):
+            row[:, 1] = (variance * plan.temperature) ** 0.5
+            row[:, 4] = plan.prior_weight
+            if not plan.mass_frozen:
+                row[:, 2] = 2.0 if updates == 0 else 1.0
+                updates += 1
+                row[:, 3] = -expm1(updates * log(self.config.beta))
+        return table.float()
+
+    def _potential(self, batch: int) -> FusedPotential:
+        if batch not in self._potentials:
+            chains = len(self.key.chains)
+            made = FusedPotential(self.potential, chains, batch, self.longest, self.precision)
+            self._potentials[batch] = made
+        return self._potentials[batch]
+
+    def _graph(self, batch: int) -> torch.cuda.CUDAGraph:
+        """Recorded with a copy of the state, since warming up makes real steps."""
+        if batch not in self._graphs:
+            potential = self._potential(batch)
+            saved = [tensor.clone() for tensor in self._moving(potential)]
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UP):
+                    potential.counter.zero_()
+                    self._step(potential)
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self._step(potential)
+            for tensor, value in zip(self._moving(potential), saved):
+                tensor.copy_(value)
+            self._graphs[batch] = graph
+        return self._graphs[batch]
+
+    def _moving(self, potential: FusedPotential) -> list[torch.Tensor]:
+        state = self.state
+        own = [state.position, state.momentum, state.mass.average, state.mass.maximum, state.mass.mass]
+        own += [] if self.average is None else [self.average]
+        return [*own, potential.engine.weights, potential.counter]
+
+    def _step(self, potential: FusedPotential) -> None:
+        potential.draw_mask(self.first_step, self.identities)
+        potential()
+        state, engine, config = self.state, potential.engine, self.config
+        chains, size = state.position.shape
+        update[(self.programs, chains)](
+            state.position, state.momentum, state.mass.average, state.mass.maximum, state.mass.mass, engine.gradient,
+            engine.weights, self.gradient, self.prior_terms, self.scale, engine.places_flat, self.center, self.stiffness,
+            self.table, potential.counter, self.first_step, self.identities, self.key.seed, size, engine.places.size, chains,
+            config.friction, config.beta, config.epsilon, float(self.potential.data_size), PARTS=engine.parts,
+            PAPER=config.integrator == "paper", CENTRED=self.centred, CENTRE_PER_CHAIN=self.center.ndim == 2, QUADS=QUADS,
+        )  # fmt: skip
+        if self.average is not None:
+            self.average.lerp_(state.position, 1 - self.decay)
+        potential.counter.add_(1)

@@ -1,0 +1,107 @@
+"""Which engines there are, by the names that users write, and how each becomes an ASE calculator."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ase.calculators.calculator import BaseCalculator
+
+from equibayes.errors import InputError
+
+INSTALL = "pip install equibayes[label]"
+
+_LEVELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gfn2-xtb": ("tblite", {"method": "GFN2-xTB"}),
+    "gfn1-xtb": ("tblite", {"method": "GFN1-xTB"}),
+    "pbe/def2-svp": ("pyscf", {"xc": "pbe", "basis": "def2-svp"}),
+    "b3lyp-d3bj/6-31g*": ("pyscf", {"xc": "b3lyp", "basis": "6-31g*", "dispersion": "d3bj"}),
+    "pyscf": ("pyscf", {}),
+}
+"""Name of a level of theory: what computes it, with which settings.
+
+Revised MD17 is at pbe/def2-svp, the paper's PEDOT at b3lyp-d3bj/6-31g*.
+"""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the engine's process is asked to build: one of the factories below, with settings."""
+
+    factory: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    target: str = ""
+    """For `ase`: the name that ASE knows; for `own`: module:Class."""
+
+
+def resolve(engine: str, settings: Mapping[str, Any]) -> Order:
+    """The order behind a name; nothing is loaded."""
+    from ase.calculators.calculator import external_calculators, names
+
+    key = engine.lower()
+    if key in _LEVELS:
+        factory, level = _LEVELS[key]
+        return Order(factory, {**level, **settings})
+    if ":" in engine:
+        return Order("own", dict(settings), engine)
+    known = {*names, *external_calculators}
+    if key in known:
+        return Order("ase", dict(settings), key)
+    close = difflib.get_close_matches(key, [*_LEVELS, *sorted(known)], n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(_LEVELS)} and ASE's calculators"
+    raise InputError(f"{engine}: no such engine; {hint}")
+
+
+def build(order: Order) -> BaseCalculator:
+    """A new calculator; `ImportError` where its package is missing."""
+    return _FACTORIES[order.factory](order)
+
+
+def versions(order: Order) -> dict[str, str]:
+    """Versions of the packages that the labels rest on, where they can be told."""
+    packages = {"tblite": ["tblite"], "pyscf": ["pyscf", "dftd3"], "ase": ["ase"], "own": ["ase"]}[order.factory]
+    found = {}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _tblite(order: Order) -> BaseCalculator:
+    from tblite.ase import TBLite
+
+    for name in order.settings:  # tblite itself says nothing, and a charge with a typing error would not be one
+        if name not in TBLite.default_parameters:
+            raise InputError(f"no setting '{name}'; there are {', '.join(TBLite.default_parameters)}")
+    return TBLite(**{"verbosity": 0, **order.settings})
+
+
+def _pyscf(order: Order) -> BaseCalculator:
+    from equibayes.labelling.pyscf import PySCF
+
+    return PySCF(**order.settings)
+
+
+def _ase(order: Order) -> BaseCalculator:
+    from ase.calculators.calculator import get_calculator_class
+
+    return get_calculator_class(order.target)(**order.settings)
+
+
+def _own(order: Order) -> BaseCalculator:
+    module, _, name = order.target.partition(":")
+    return getattr(importlib.import_module(module), name)(**order.settings)
+
+
+_FACTORIES: dict[str, Callable[[Order], BaseCalculator]] = {
+    "tblite": _tblite,
+    "pyscf": _pyscf,
+    "ase": _ase,
+    "own": _own,
+}

@@ -1,0 +1,123 @@
+"""A process that holds one engine: started, asked with a time limit, ended with everything that it has started itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from equibayes.labelling.engines import Order
+
+Answer = tuple[str, Any]
+"""("ready", provenance), ("label", (energy eV, forces eV/Å, stress eV/Å³ or None)) or ("refusal", reason)."""
+
+
+class TookTooLong(Exception):
+    """No answer within the time limit."""
+
+
+class Died(Exception):
+    """The process ended instead of answering; the message is one line."""
+
+
+class EngineProcess:
+    """Starts `equibayes.labelling.worker`, talks to it over a socket, and ends it whenever an answer is overdue."""
+
+    def __init__(self, order: Order, environment: Mapping[str, str], follow: bool) -> None:
+        self._order, self._follow = order, follow
+        self._environment = {**os.environ, "PYTHONPATH": _import_path(), **environment}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, limit_s: float) -> Answer:
+        """Start afresh; the answer is what the engine says of itself."""
+        self.end()
+        # Engines that work with files leave them in the folder they run in.
+        self._folder = tempfile.TemporaryDirectory(prefix="equibayes-engine-", ignore_cleanup_errors=True)
+        ours, theirs = socket.socketpair()
+        with theirs, self._words.open("wb") as words:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "equibayes.labelling.worker", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # engines print at length
+                stderr=words,
+                cwd=self._folder.name,
+                env=self._environment,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # a group of its own: it can be ended with its children, and Ctrl-C is ours to handle
+            )
+        self._connection = Connection(ours.detach())
+        return self.ask((self._order, self._follow), limit_s)
+
+    def ask(self, question: Any, limit_s: float) -> Answer:
+        """Send and wait; after an overdue, a broken or an interrupted answer the process is gone."""
+        assert self._connection is not None, "start it first"
+        try:
+            self._connection.send(question)
+            if not self._connection.poll(limit_s):
+                raise TookTooLong(f"no answer within {limit_s:g} s")
+            answer: Answer = self._connection.recv()
+        except (EOFError, ConnectionError):
+            raise Died(self._last_words()) from None
+        except BaseException:  # an answer that comes later would be taken for that to the next question
+            self.end()
+            raise
+        return answer
+
+    def end(self) -> None:
+        """End the process and its children, if there is one."""
+        if self._connection is not None:
+            self._connection.close()
+        if self._process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._folder is not None:
+            self._folder.cleanup()
+        self._process = self._connection = self._folder = None
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self.end()
+
+    @property
+    def _words(self) -> Path:
+        assert self._folder is not None
+        return Path(self._folder.name) / ".words"
+
+    def _last_words(self) -> str:
+        """How the process ended, with the last line it wrote; then what is left of it is removed."""
+        assert self._process is not None
+        try:
+            status = self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            status = None  # it closed the socket but lives on
+        lines = self._words.read_text(errors="replace").split("\n") if self._words.exists() else []
+        last = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+        self.end()
+        how = (
+            "stopped answering"
+            if status is None
+            else f"died from signal {-status}"
+            if status < 0
+            else f"ended with status {status}"
+        )
+        return f"the engine {how}" + (f": {last}" if last else "")
+
+
+def _import_path() -> str:
+    """What this process can import, the other one can."""
+    return os.pathsep.join(os.path.abspath(entry) for entry in sys.path)

@@ -1,0 +1,71 @@
+"""The other side of `engine_process`: holds one engine and answers until the socket closes.
+
+python -m equibayes.labelling.worker SOCKET      # the number of an open socket
+"""
+
+from __future__ import annotations
+
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+from ase.calculators.calculator import BaseCalculator
+
+from equibayes.labelling.engines import INSTALL, Order, build, versions
+from equibayes.labelling.process import Answer
+
+
+def main(descriptor: int) -> None:
+    connection = Connection(descriptor)
+    order, follow = connection.recv()
+    try:
+        calculator: BaseCalculator | None = build(
+            order
+        )  # tells missing packages and wrong settings before the first structure
+    except ImportError as cause:
+        connection.send(("refusal", f"not installed ({_line(cause)}); {INSTALL}"))
+        return
+    except Exception as cause:
+        connection.send(("refusal", f"cannot be set up: {_line(cause)}"))
+        return
+    connection.send(("ready", {"settings": order.settings, "versions": versions(order)}))
+    while True:
+        try:
+            question = connection.recv()
+        except EOFError:
+            return  # whoever asked is gone
+        if not follow:
+            calculator = None
+        answer, calculator = _answer(question, order, calculator)
+        connection.send(answer)
+
+
+def _answer(question: Any, order: Order, calculator: BaseCalculator | None) -> tuple[Answer, BaseCalculator | None]:
+    """Label or refusal, and the calculator to go on with: none after a failure, whose state nobody knows."""
+    numbers, positions, cell, pbc = question
+    atoms = Atoms(numbers=numbers, positions=positions, cell=cell, pbc=pbc)
+    try:
+        calculator = build(order) if calculator is None else calculator
+        atoms.calc = calculator
+        forces = atoms.get_forces()
+        # With smeared occupations the forces are the gradient of the free energy, not of the energy extrapolated to 0 K.
+        free = calculator.results.get("free_energy")
+        energy = atoms.get_potential_energy() if free is None else free
+        stress = (
+            atoms.get_stress(voigt=False) if atoms.pbc.all() and "stress" in calculator.implemented_properties else None
+        )
+        return ("label", (float(energy), np.asarray(forces, dtype=np.float64), stress)), calculator
+    except Exception as cause:
+        return ("refusal", _line(cause)), None
+
+
+def _line(cause: BaseException) -> str:
+    """An exception in one line."""
+    text = " ".join(str(cause).split())[:300]
+    return f"{type(cause).__name__}: {text}" if text else type(cause).__name__
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,162 @@
+"""What follows from data and settings before the first step: frames held back, energy reference, network, model and prior."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from equibayes.bayes.model import StochasticModel
+from equibayes.bayes.prior import CentredNormal, Prior, StandardNormal, group_widths
+from equibayes.data.dataset import Dataset
+from equibayes.data.elements import atomic_number, symbol
+from equibayes.data.reference import EnergyReference, fit, suggest_kind
+from equibayes.data.resident import ResidentData
+from equibayes.data.splits import split
+from equibayes.errors import InputError
+from equibayes.network.config import NetworkConfig
+from equibayes.network.official import load_official
+from equibayes.network.scales import fit_scales, rms_force
+from equibayes.posterior.file import load
+from equibayes.run.settings import SampleConfig
+
+# what `fit_scales` fills in
+TAKEN_FROM_DATA = ("type_names", "avg_num_neighbors", "per_type_energy_scales", "per_type_energy_shifts_trainable")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that follows from data and settings before the first step."""
+
+    config: SampleConfig
+    network: NetworkConfig
+    reference: EnergyReference
+    train: Dataset
+    validation: Dataset
+    model: StochasticModel
+
+    def resident(self, data: Dataset, device: torch.device | str) -> ResidentData:
+        """A data set on the device, with the energy reference taken off."""
+        return ResidentData(
+            data,
+            r_max=self.network.r_max,
+            species_of={atomic_number(name): index for index, name in enumerate(self.network.type_names)},
+            reference=[self.reference.total(structure.numbers) for structure in data],
+            dtype=getattr(torch, self.network.model_dtype),
+            device=device,
+        )
+
+
+def prepare(data: Dataset, config: SampleConfig, validation: Dataset | None = None) -> Prepared:
+    """Hold frames back, fit energy reference and scales on the rest, lay out the model.
+
+    validation  frames that somebody else has held back already, none of them in `data`; data.validation must then be 0
+    """
+    if validation is None:
+        return lay_out(*hold_back(data, config.data.validation, config.seed), config)
+    if config.data.validation:
+        raise InputError(
+            f"{validation.name}: frames to validate on are given, and data.validation={config.data.validation} more are to be "
+            "held back; set data.validation=0"
+        )
+    return lay_out(data, _without(data, validation), config)
+
+
+def lay_out(
+    train: Dataset,
+    validation: Dataset,
+    config: SampleConfig,
+    *,
+    network: NetworkConfig | None = None,
+    reference: EnergyReference | None = None,
+) -> Prepared:
+    """The same for frames that are held back already.
+
+    network, reference  those of an earlier posterior, whose weights shall mean the same here; else fitted to the training frames
+    """
+    if reference is None:
+        reference = fit_reference(train, config)
+    told = config.network.per_type_energy_shifts
+    wanted = config.network if network is None else replace(network, per_type_energy_shifts=told)
+    if config.prior.center is not None:
+        wanted = _with_scales_of(wanted, _network_of(config.prior.center))
+    scaled = fit_scales(wanted, train)
+    shifts = {name: reference.shifts.get(atomic_number(name), 0.0) for name in scaled.type_names}
+    network = replace(scaled, per_type_energy_shifts=shifts)
+    force = rms_force(train)
+    energies = [s.energy - reference.total(s.numbers) for s in train if s.energy is not None]
+    spread = float(np.sqrt(np.mean(np.square(energies)))) if energies else force
+    model = StochasticModel(network, start_sigma=force, start_sigma_energy=max(force, spread))
+    # the effective settings: with them again, the same posterior.  The energies follow from data.energy_reference.
+    return Prepared(replace(config, network=scaled), network, reference, train, validation, model)
+
+
+def hold_back(data: Dataset, held: int, seed: int) -> tuple[Dataset, Dataset]:
+    """Training and validation frames.  One that repeats the geometry of a training frame proves nothing and is left out."""
+    if len(data) - held < 1:
+        raise InputError(
+            f"{data.name}: {len(data)} frames, of which data.validation={held} are held back, so that none is left to learn "
+            "from; give more frames or lower data.validation"
+        )
+    parts = split(data, {"train": len(data) - held, "validation": held}, seed)
+    train = data.subset(parts["train"])
+    return train, _without(train, data.subset(parts["validation"]))
+
+
+def _without(known: Dataset, data: Dataset) -> Dataset:
+    """Those frames whose geometry is not known."""
+    digests = {structure.geometry_digest() for structure in known}
+    return data.subset([i for i, structure in enumerate(data) if structure.geometry_digest() not in digests])
+
+
+def fit_reference(train: Dataset, config: SampleConfig) -> EnergyReference:
+    """What an energy of 0 means, as the settings say or as the data suggest."""
+    kind, given = config.data.energy_reference, config.data.given_energies
+    shifts = config.network.per_type_energy_shifts
+    if shifts:
+        if kind not in ("auto", "given") or given:
+            raise InputError("network.per_type_energy_shifts and data.energy_reference both say what an energy of 0 is")
+        kind, given = "given", shifts
+    elif kind == "auto" and all(structure.energy is None for structure in train):
+        kind, given = "given", {symbol(z): 0.0 for z in train.species}  # forces alone: no energy has a meaning
+    elif kind == "auto":
+        kind = "per_structure" if suggest_kind(train) == "per_structure" else "lstsq"
+    return fit(train, kind, given or None)
+
+
+def make_prior(prepared: Prepared, device: torch.device | str) -> Prior:
+    """N(0, I), or a normal around given weights with a width for each group of parameters."""
+    settings, layout = prepared.config.prior, prepared.model.layout
+    dtype = getattr(torch, prepared.network.model_dtype)
+    if settings.center is None and settings.width == 1.0 and not settings.group_widths:
+        return StandardNormal()
+    width = group_widths(layout.groups, settings.group_widths, layout.size, settings.width)
+    center = torch.zeros(layout.size, dtype=torch.float64)
+    if settings.center is not None:
+        center = center_weights(settings.center, prepared)
+    return CentredNormal(center.to(device, dtype), width.to(device, dtype))
+
+
+def _with_scales_of(network: NetworkConfig, center: NetworkConfig) -> NetworkConfig:
+    """What a network would take from its data it takes from the network of the centre, whose weights shall mean the same here."""
+    open_ = {name: getattr(center, name) for name in TAKEN_FROM_DATA if not getattr(network, name)}
+    return replace(network, **open_)
+
+
+def _network_of(path: str) -> NetworkConfig:
+    return load_official(path).config if path.endswith(".ckpt") else load(path).network
+
+
+def center_weights(path: str, prepared: Prepared) -> torch.Tensor:
+    """Weights [P] from a posterior file (the mean of its samples makes no sense: its last sample) or a NequIP checkpoint."""
+    theirs, ours = _network_of(path).to_dict(), prepared.network.to_dict()
+    other = [
+        name for name in ours if name not in ("model_dtype", "per_type_energy_shifts") and theirs[name] != ours[name]
+    ]
+    if other:
+        settings = " ".join(f"network.{name}={theirs[name]}" for name in other)
+        raise InputError(f"{path}: the weights of another network mean nothing here; use its settings: {settings}")
+    if path.endswith(".ckpt"):
+        source, size = load_official(path).weights[0].double(), prepared.model.network.layout.size
+        rest = prepared.model.layout.start(1, 0, torch.float64)[0, size:]
+        return torch.cat([source, rest])
+    return load(path).samples[-1].double()

@@ -1,0 +1,145 @@
+"""Did the chains converge?  Numbers for the posterior file, and words for a person."""
+
+from typing import Any
+
+import numpy as np
+
+from equibayes.run.settings import SampleConfig
+from equibayes.run.state import RunState
+from equibayes.sampling.diagnostics import convergence
+
+R_HAT_LIMIT = 1.1
+TEMPERATURE_TOLERANCE = 0.1
+RISE_LIMIT = 0.1
+
+
+def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
+    """R-hat and effective sample size of predicted forces and of the log posterior, temperatures, and `warnings`.
+
+    Traces run over the cycles, where the mass is frozen; chains that were given up are left out.
+    """
+    good = [chain for chain, failed in enumerate(state.failed.tolist()) if not failed]
+    late = _late(state.history)
+    kinetic = _trace([r["kinetic_temperature"] for r in late or state.history[-1:]], good)
+    rise = _trace([r["temperature_rise_bound"] for r in late], good)
+    verdict: dict[str, Any] = {
+        **agreement(state.history, good),
+        "kinetic_temperature": _rounded(float(kinetic.mean())) if kinetic.size else None,
+        "temperature_rise_bound": _rounded(float(rise.max(initial=0.0))),
+        **_learned(state.history, good),
+        "failed_chains": [chain for chain, failed in enumerate(state.failed.tolist()) if failed],
+        "events": state.events,
+    }
+    verdict["warnings"] = _warnings(verdict, config)
+    return verdict
+
+
+def agreement(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
+    """R-hat and effective sample size over the chains `good`, or why they are undefined."""
+    late = _late(history)
+    rhat_probes, ess_probes, reason = _worst(_trace([r["probes"] for r in late if "probes" in r], good))
+    rhat_posterior, ess_posterior, _ = _worst(_trace([r["log_posterior"] for r in late], good))
+    return {
+        "r_hat_forces": rhat_probes,
+        "ess_forces": ess_probes,
+        "r_hat_log_posterior": rhat_posterior,
+        "ess_log_posterior": ess_posterior,
+        "convergence_undefined_because": reason,
+    }
+
+
+def _learned(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
+    """Errors on the held-back frames, last seen, against those of nothing learned: medians of energies (eV), and chains that are worse.
+
+    One chain whose energies or forces ran away is enough to spoil the mean of all.
+    """
+    energy, no_energy = _last_seen(history, good, "energy_mae"), _last_seen(history, good, "energy_unlearned")
+    forces, no_forces = _last_seen(history, good, "force_mae"), _last_seen(history, good, "force_unlearned")
+    return {
+        "validation_energy_mae": _rounded(float(np.median(energy))) if energy.size else None,
+        "validation_energy_unlearned": _rounded(float(np.median(no_energy))) if no_energy.size else None,
+        "chains_without_energies": [chain for chain, bad in zip(good, energy > no_energy) if bad],
+        "chains_without_forces": [chain for chain, bad in zip(good, forces > no_forces) if bad],
+    }
+
+
+def _last_seen(history: list[dict[str, Any]], good: list[int], name: str) -> np.ndarray:
+    """A quantity of the last validation that has it, one number a chain; what is no number is infinite.  Empty where there is none."""
+    seen = [record for record in history if f"validation_{name.split('_')[0]}_unlearned" in record][-1:]
+    values = [record[f"validation_{name}"][chain] for record in seen for chain in good]
+    return np.nan_to_num(np.array(values, dtype=float), nan=np.inf)
+
+
+def _late(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records of the cycles."""
+    return [record for record in history if record["phase"] == "cycle"]
+
+
+def _trace(values: list[Any], chains: list[int]) -> np.ndarray:
+    """Records × chains (× quantities) -> [chains, draws, …].  A record with a gap (a chain had just been rolled back) is left out."""
+    if not values:
+        return np.zeros((len(chains), 0))
+    table = np.array(values, dtype=float)[:, chains]
+    whole = np.isfinite(table).reshape(len(table), -1).all(axis=1)
+    return np.swapaxes(table[whole], 0, 1)
+
+
+def _worst(draws: np.ndarray) -> tuple[float | None, float | None, str | None]:
+    """Largest R-hat and smallest effective sample size over all quantities."""
+    found = convergence(draws)
+    if np.isnan(found.r_hat).all():
+        return None, None, found.reason
+    return _rounded(float(np.nanmax(found.r_hat))), _rounded(float(np.nanmin(found.ess))), found.reason
+
+
+def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
+    words = []
+    r_hat, target = verdict["r_hat_forces"], config.sampler.temperature
+    if r_hat is None:
+        words.append(
+            f"whether the chains agree cannot be told ({verdict['convergence_undefined_because'] or 'no validation frames'}); "
+            "more cycles would tell"
+        )
+    elif r_hat > R_HAT_LIMIT and config.chains > 1:
+        words.append(
+            f"R-hat of predicted forces is {r_hat:.2f} (1 means agreement): each chain stays near its own solution, so the "
+            "spread over chains is the uncertainty, and one chain alone would be overconfident. Longer cycles bring them together"
+        )
+    kinetic = verdict["kinetic_temperature"]
+    if target > 0 and kinetic is not None and abs(kinetic / target - 1) > TEMPERATURE_TOLERANCE:
+        words.append(
+            f"the kinetic temperature is {kinetic:.2f} instead of {target:g}: "
+            "lower cycles.peak or raise cycles.batch_size"
+        )
+    if verdict["temperature_rise_bound"] > RISE_LIMIT:
+        words.append(
+            f"minibatch noise may heat the chains by up to {verdict['temperature_rise_bound']:.2f} at the peak of a cycle "
+            "(a bound; samples are taken where the learning rate is small): raise cycles.batch_size to be sure"
+        )
+    if verdict["chains_without_forces"]:
+        words.append(
+            f"forces of chains {verdict['chains_without_forces']} are not learned: on held-back frames they err more than if there "
+            "were none, and spoil the mean over all chains; lower burn_in.initial, or raise burn_in.steps"
+        )
+    error, unlearned = verdict["validation_energy_mae"], verdict["validation_energy_unlearned"]
+    known = config.network.per_type_energy_shifts_trainable
+    remedy = "raise burn_in.steps" + ("" if known else ", or set network.per_type_energy_shifts_trainable=true")
+    if error is not None and unlearned is not None and error > unlearned:
+        words.append(
+            f"energies are not learned: their error on held-back frames is {error:.3g} eV, and {unlearned:.3g} eV if nothing but the "
+            f"elements were known (forces may be right all the same): {remedy}"
+        )
+    elif verdict["chains_without_energies"]:
+        words.append(
+            f"energies of chains {verdict['chains_without_energies']} are not learned and spoil the mean over all chains: on held-back "
+            f"frames they are worse than if nothing but the elements were known (forces may be right all the same); {remedy}"
+        )
+    if verdict["failed_chains"]:
+        words.append(
+            f"chains {verdict['failed_chains']} diverged and gave no samples; lower burn_in.initial or cycles.peak"
+        )
+    return words
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.5g}") if np.isfinite(value) else None
