@@ -1,19 +1,24 @@
-"""Small runs that tests of the chain runner share: bundled ethanol, the tiny network, a few dozen steps."""
+"""Small runs that tests share: bundled ethanol, the tiny network, a few dozen steps."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.config import merge
 from equibayes.data import Dataset, read
-from equibayes.posterior.sample import make_runner
-from equibayes.run.loop import ChainRunner
+from equibayes.engine.select import make_stepper
+from equibayes.run.chains import Chains, make_chains
+from equibayes.run.loop import run
 from equibayes.run.prepare import Prepared, prepare
 from equibayes.run.progress import Silent
 from equibayes.run.settings import SampleConfig, sample_config
+from equibayes.run.state import RunState
+from equibayes.run.store import FolderStore
+from equibayes.sampling.schedule import Schedule
 
 SMALL: dict[str, Any] = {
     "chains": 2,
@@ -45,6 +50,46 @@ def small_config(*changes: dict[str, Any]) -> SampleConfig:
     return sample_config("quick", "tiny", merge(SMALL, *changes))
 
 
+@dataclass
+class Trial:
+    """Chains on the CPU that a test runs, in a folder or without."""
+
+    chains: Chains
+    folder: Path | None = None
+    display: Any = None
+
+    @property
+    def potential(self) -> Potential:
+        return self.chains.potential
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.chains.course.schedule
+
+    def run(self, *, resume: bool = False, stepper: Any = make_stepper) -> RunState:
+        store = FolderStore(self.folder, resume=resume) if self.folder else None
+        return run(self.chains, store, self.display, stepper=stepper)
+
+    def watch(self, note: Callable[[torch.Tensor, torch.Tensor, Evaluation], None]) -> None:
+        """Have `note(position, indices, evaluation)` called for every evaluation; it may spoil the gradient in place."""
+        self.chains = replace(self.chains, potential=Watched(self.chains.potential, note))
+
+
+class Watched(Potential):
+    """A potential that shows each of its evaluations."""
+
+    def __init__(self, inner: Potential, note: Callable[[torch.Tensor, torch.Tensor, Evaluation], None]) -> None:
+        super().__init__(inner.model, inner.data, inner.prior, objective=inner.objective, dropout=inner.dropout)
+        self.inner, self.note = inner, note
+
+    def __call__(
+        self, position: torch.Tensor, indices: torch.Tensor, feature_mask: torch.Tensor | None = None
+    ) -> Evaluation:
+        evaluation = self.inner(position, indices, feature_mask)
+        self.note(position, indices, evaluation)
+        return evaluation
+
+
 def runner_of(
     data: Dataset,
     config: SampleConfig,
@@ -53,16 +98,14 @@ def runner_of(
     folder: Path | None = None,
     prepared: Prepared | None = None,
     display: Any = None,
-) -> ChainRunner:
-    """A runner on the CPU; `identities` runs those of the chains alone."""
+) -> Trial:
+    """Chains on the CPU; `identities` runs those of the chains alone."""
     ready = prepared or prepare(data, config)
     if identities is not None:
         count = len(identities)
         per_chain = -(-config.samples // config.chains)
         ready = replace(ready, config=replace(ready.config, chains=count, samples=per_chain * count))
-    runner = make_runner(ready, data, torch.device("cpu"), display or Silent(), identities)
-    runner.folder = folder
-    return runner
+    return Trial(make_chains(ready, data, "cpu", identities=identities), folder, display)
 
 
 class Listener(Silent):

@@ -1,4 +1,4 @@
-"""Every method of a comparison, from a folder: what is there is loaded, what was interrupted goes on, what is missing is trained."""
+"""Every method of a comparison, from a folder: loaded if it is there, resumed if it was interrupted, else trained."""
 
 import json
 import time
@@ -6,19 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from equibayes.baselines.train import KINDS, baseline_config, train
 from equibayes.data.dataset import Dataset
 from equibayes.errors import InputError
 from equibayes.files import write_text
+from equibayes.posterior.center import load_center
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.sample import run_folder, sample
-from equibayes.run import checkpoint
+from equibayes.posterior.sample import sample
+from equibayes.run import Run
 from equibayes.run.prepare import prepare
-from equibayes.run.progress import Display
 from equibayes.run.settings import SampleConfig
 
 METHODS = ("bayes", *KINDS)
@@ -27,7 +24,7 @@ COSTS = "costs.json"
 
 @dataclass(frozen=True, eq=False)
 class Contestant:
-    """networks were trained for `steps` steps each, which took `seconds` of wall time (None if nobody took it)."""
+    """`networks` were trained for `steps` steps each, in `seconds` of wall time (None where it was not measured)."""
 
     method: str
     posterior: Posterior
@@ -43,31 +40,28 @@ def obtain(
     folder: Path,
     *,
     validation: Dataset | None = None,
-    overwrite: bool = False,
-    device: torch.device | str | None = None,
-    display: Display | None = None,
+    run: Run | None = None,
 ) -> Contestant:
     """The posterior, or a baseline trained with the steps of one of its chains; config is that of the posterior.
 
-    validation  frames held back already, in place of data.validation of `data` (which must then be 0)
+    validation  frames that are held back already, in place of data.validation of `data` (which must then be 0)
+    run         where it is computed; the output is METHOD.posterior in the folder
     """
     if method not in METHODS:
         raise InputError(f"method '{method}' does not exist; choose from {', '.join(METHODS)}")
-    path = folder / f"{method}.posterior"
+    path, run = folder / f"{method}.posterior", run or Run()
     size = len(data) - config.data.validation
     own = config if method == "bayes" else baseline_config(method, config, size)
-    if path.exists() and not overwrite:
+    if path.exists() and not run.overwrite:
         posterior = load(path)
         check_same(path, posterior, data, own, validation)
     else:
-        resume = not overwrite and bool(checkpoint.newest_first(run_folder(path)))
-        options: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "device": device, "display": display}
-        options["validation"] = validation
-        with _stopwatch(folder, method, resume):
+        run = run.to(path, resume_if_begun=True)
+        with _stopwatch(folder, method, run.resume):
             if method == "bayes":
-                posterior = sample(data, config, output=path, **options)
+                posterior = sample(data, config, validation=validation, run=run)
             else:
-                posterior = train(method, data, config, output=path, **options)
+                posterior = train(method, data, config, validation=validation, run=run)
     steps = own.schedule(size).total_steps
     return Contestant(method, posterior, own.chains, steps, _costs(folder).get(method))
 
@@ -76,7 +70,7 @@ def check_same(
     path: Path, posterior: Posterior, data: Dataset, config: SampleConfig, validation: Dataset | None = None
 ) -> None:
     """An `InputError` if a file that is there was not made from these data with these settings."""
-    prepared = prepare(data, config, validation)
+    prepared = prepare(data, config, validation, load_center(config.prior.center))
     settings = {key: value for key, value in posterior.config.items() if key != "baseline"}
     same_data = posterior.data.get("fingerprint") == prepared.train.fingerprint()
     if not same_data or settings != json.loads(json.dumps(prepared.config.to_dict())):

@@ -1,27 +1,31 @@
-"""Train a baseline with the runner of the posterior: temperature 0, the same network, frames and number of steps a network."""
+"""Train a baseline with the loop of the posterior: temperature 0 (AMSGrad), the same network, frames and steps per network.
+
+| baseline   | objective                                                                        | prediction                      |
+|------------|----------------------------------------------------------------------------------|---------------------------------|
+| `ensemble` | −ln likelihood with the deviation heads, K networks from K random starts          | mixture over the K networks     |
+| `dropout`  | the same with dropout on the features, one network (appendix A.4 of the paper)    | mixture over k random masks     |
+| `point`    | squared errors of energy and forces, one network, average over the last steps     | one network with a constant σ   |
+"""
 
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 import torch
 
-from equibayes.baselines.potentials import DropoutPotential, PointPotential
 from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN
 from equibayes.bayes.model import StochasticModel
-from equibayes.bayes.potential import Potential
-from equibayes.bayes.prior import Flat
+from equibayes.bayes.potential import Dropout, Objective, Potential
+from equibayes.bayes.prior import Flat, Prior
 from equibayes.data.dataset import Dataset
 from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
-from equibayes.posterior.dropout import RATE
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.sample import gather, make_runner, run_and_write
-from equibayes.run.loop import ChainRunner
+from equibayes.posterior.sample import gather, sample_chains
+from equibayes.run import Run
+from equibayes.run.chains import Chains, make_chains
 from equibayes.run.prepare import Prepared, prepare
-from equibayes.run.progress import Display, Silent
 from equibayes.run.settings import PriorSettings, SampleConfig
 from equibayes.run.state import RunState
+from equibayes.sampling.dropout import RATE, STREAM_TRAIN
 from equibayes.units import KCAL_PER_MOL
 
 KINDS = ("ensemble", "dropout", "point")
@@ -30,34 +34,36 @@ POINT_EPSILON = 1e-8
 
 
 def train(
-    kind: str,
-    data: Dataset,
-    config: SampleConfig,
-    *,
-    validation: Dataset | None = None,
-    output: str | Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    device: torch.device | str | None = None,
-    display: Display | None = None,
+    kind: str, data: Dataset, config: SampleConfig, *, validation: Dataset | None = None, run: Run | None = None
 ) -> Posterior:
     """A baseline in the form of a posterior, so that everything that reads posteriors reads it too.
 
-    config: the settings of the posterior that it will be compared with; every network gets the steps of one of its chains.
-    validation: as for the posterior.
+    config      settings of the posterior that it is compared with; each network gets the steps of one of its chains
+    validation  as for the posterior
+    run         where the run is written and computed
     """
     if kind not in KINDS:
         raise InputError(f"baseline '{kind}' does not exist; choose one of {', '.join(KINDS)}")
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    run = run or Run()
     prepared = prepare(data, baseline_config(kind, config, len(data) - config.data.validation), validation)
-    runner = make_runner(prepared, data, device, display or Silent(), make_potential=partial(_potential, kind))
-    runner.average = kind == "point"
-    runner.about["baseline"] = kind
+    chains = baseline_chains(kind, prepared, data, run.on)
 
     def finish(state: RunState) -> Posterior:
-        return _finish(kind, prepared, runner, state, config.samples)
+        return _finish(kind, prepared, chains, state, config.samples)
 
-    return run_and_write(runner, finish, output, resume=resume, overwrite=overwrite)
+    return sample_chains(chains, run, finish)
+
+
+def baseline_chains(kind: str, prepared: Prepared, data: Dataset, device: torch.device | str) -> Chains:
+    """The networks of a baseline on a device; what they descend has no prior."""
+
+    def potential(prepared: Prepared, frames: ResidentData, _: Prior) -> Potential:
+        dropout = Dropout(RATE, prepared.config.seed, STREAM_TRAIN) if kind == "dropout" else None
+        objective: Objective = "squares" if kind == "point" else "gaussian"
+        return Potential(prepared.model, frames, Flat(), objective=objective, dropout=dropout)
+
+    chains = make_chains(prepared, data, device, potential=potential, average=kind == "point")
+    return replace(chains, about=chains.about | {"baseline": kind})
 
 
 def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleConfig:
@@ -77,30 +83,22 @@ def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleCo
     )
 
 
-def _potential(kind: str, prepared: Prepared, resident: ResidentData) -> Potential:
-    if kind == "dropout":
-        return DropoutPotential(prepared.model, resident, prepared.config.seed)
-    if kind == "point":
-        return PointPotential(prepared.model, resident)
-    return Potential(prepared.model, resident, Flat())
-
-
-def _finish(kind: str, prepared: Prepared, runner: ChainRunner, state: RunState, samples: int) -> Posterior:
-    posterior = gather(prepared, state, runner.schedule.sample_steps)
+def _finish(kind: str, prepared: Prepared, chains: Chains, state: RunState, samples: int) -> Posterior:
+    posterior = gather(prepared, state)
     if kind == "dropout":
         # one network, whose k members are k random masks
         rows = torch.zeros(samples, dtype=torch.int64)
         repeated = {name: getattr(posterior, name)[rows] for name in ("samples", "chain", "step")}
         posterior = replace(posterior, dropout=RATE, **repeated)
     if kind == "point":
-        forces, energy = held_back_errors(prepared.model, posterior.samples, runner.validation)
+        forces, energy = held_back_errors(prepared.model, posterior.samples, chains.validation)
         posterior = replace(posterior, samples=with_constant_sigma(prepared.model, posterior.samples, forces, energy))
     return replace(posterior, config=posterior.config | {"baseline": kind})
 
 
 @torch.no_grad()
 def held_back_errors(model: StochasticModel, weights: torch.Tensor, data: ResidentData | None) -> tuple[float, float]:
-    """RMS errors of force components (eV/Å) and of energies (eV): the σ that an honest user would quote for a point model."""
+    """RMS errors of force components (eV/Å) and of energies (eV): the σ to quote for a point model."""
     if data is None:
         raise InputError("the point baseline takes its σ from held-back frames; set data.validation above 0")
     graph, labels = data.batch(torch.arange(len(data), device=data.forces.device)[None])
@@ -112,7 +110,7 @@ def held_back_errors(model: StochasticModel, weights: torch.Tensor, data: Reside
 
 
 def with_constant_sigma(model: StochasticModel, weights: torch.Tensor, forces: float, energy: float) -> torch.Tensor:
-    """The same weights [1, P] with heads that say one σ for everything."""
+    """The same weights [1, P] with heads that give a constant σ."""
     views = {name: view.clone() for name, view in model.layout.views(weights).items()}
     for name, sigma in ((FORCE_HEAD, forces), (ENERGY_HEAD, energy)):
         last = len(HIDDEN)

@@ -25,6 +25,20 @@ def log_likelihood(output: ModelOutput, graph: Graph, labels: Labels) -> torch.T
     return torch.where(known, energy, 0.0) + sum_over_structures(forces.sum(-1).double(), graph)
 
 
+def squared_errors(output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
+    """The objective of a point estimate as a log density [K, B] float64: a Gaussian with the same σ for all forces.
+
+    The weights are NequIP's default: mean squared force error per component, (eV/Å)², plus mean squared energy error
+    per atom, eV².
+    """
+    known = ~torch.isnan(labels.energy)
+    # the sum over 3n force components weighs 3n/2 times their mean, so the energy term is multiplied by 3n/2 as well
+    error = (labels.energy.nan_to_num() - output.energy) / graph.num_atoms
+    energy = (3 * graph.num_atoms).double() * (-0.5 * error**2)
+    forces = gaussian_log_density(labels.forces - output.forces, torch.zeros_like(output.log_sigma_forces)[..., None])
+    return sum_over_structures(forces.sum(-1).double(), graph) + torch.where(known, energy, 0.0)
+
+
 def gaussian_log_density(error: torch.Tensor, log_sigma: torch.Tensor) -> torch.Tensor:
     """ln N(error; 0, σ²), elementwise."""
     return -0.5 * (error * torch.exp(-log_sigma)) ** 2 - log_sigma - 0.5 * log(2 * pi)

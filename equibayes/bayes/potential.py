@@ -5,21 +5,25 @@
 N counts training configurations; the prior enters once.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 
-from equibayes.bayes.likelihood import log_likelihood
+from equibayes.bayes.likelihood import log_likelihood, squared_errors
 from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.prior import Prior
 from equibayes.data.graph import Graph
 from equibayes.data.resident import Labels, ResidentData
 
+Objective = Literal["gaussian", "squares"]
+"""What is summed over configurations: the Gaussian log-likelihood, or squared errors as NequIP is trained."""
+OBJECTIVES = {"gaussian": log_likelihood, "squares": squared_errors}
+
 
 @dataclass(frozen=True)
 class Evaluation:
-    """û and what can be read off its minibatch, one number a chain.
+    """û and what can be read off its minibatch, one number per chain.
 
     gradient       [K, P]  ∇û
     potential      [K]     û, float64
@@ -37,7 +41,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Dropout:
-    """Random masks on the features: the rate, and whose words of the counter-based noise decide (see sampling/noise.py)."""
+    """Random masks on the features: the dropout rate, with seed and stream of the counter-based noise."""
 
     rate: float
     seed: int
@@ -47,32 +51,33 @@ class Dropout:
 class Potential:
     """û of a model, a resident data set and a prior."""
 
-    # what the fused kernels must know of it.  A class that evaluates something else says so itself, or is evaluated by the reference
-    kernels: str | None = "gaussian"
-    dropout: Dropout | None = None
+    def __init__(
+        self,
+        model: StochasticModel,
+        data: ResidentData,
+        prior: Prior,
+        *,
+        objective: Objective = "gaussian",
+        dropout: Dropout | None = None,
+    ) -> None:
+        """dropout: the masks that whoever makes the steps draws and hands over as `feature_mask`."""
+        self.model, self.data, self.prior = model, data, prior
+        self.objective, self.dropout = objective, dropout
 
-    def __init__(self, model: StochasticModel, data: ResidentData, prior: Prior) -> None:
-        self.model = model
-        self.data = data
-        self.prior = prior
+    @property
+    def fusable(self) -> bool:
+        """Whether an engine may evaluate this in its own way, from `model`, `data`, `prior`, `objective` and `dropout`."""
+        return True
 
     @property
     def data_size(self) -> int:
         return len(self.data)
 
-    def mask(self, step: int, chains: Sequence[int], batch_size: int) -> torch.Tensor | None:
-        """What multiplies the features in this step, [K, N, C]: nothing, but for the dropout baseline."""
-        return None
-
     def with_prior_weight(self, evaluation: Evaluation, position: torch.Tensor, weight: float) -> Evaluation:
-        """The same with the prior's share of the gradient multiplied by a weight."""
+        """The same evaluation with the prior's share of the gradient multiplied by a weight."""
         if weight == 1:
             return evaluation
         return replace(evaluation, gradient=evaluation.gradient - (1 - weight) * self.prior.gradient(position))
-
-    def log_likelihood(self, output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
-        """ln p of every structure, [K, B]."""
-        return log_likelihood(output, graph, labels)
 
     def __call__(
         self, position: torch.Tensor, indices: torch.Tensor, feature_mask: torch.Tensor | None = None
@@ -81,7 +86,7 @@ class Potential:
         graph, labels = self.data.batch(indices)
         theta = position.detach().requires_grad_()
         output = self.model(theta, graph, differentiable=True, feature_mask=feature_mask)
-        per_structure = self.log_likelihood(output, graph, labels)
+        per_structure = OBJECTIVES[self.objective](output, graph, labels)
         scaled = per_structure.sum(1) * (self.data_size / per_structure.shape[1])
         (gradient,) = torch.autograd.grad(-scaled.sum(), theta)
         mae, sigma = force_summary(output, graph, labels)

@@ -21,7 +21,8 @@ from equibayes.evaluation.evaluated import check_labelled, evaluate_each
 from equibayes.evaluation.print_tables import print_table
 from equibayes.evaluation.tables import measure
 from equibayes.files import make_folder, write_text
-from equibayes.run.loop import Interrupted
+from equibayes.run import Run
+from equibayes.run.interrupt import Interrupted
 from equibayes.run.progress import choose_display
 
 _EPILOG = """\
@@ -79,17 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     for method in methods:
         print(f"{method} …", flush=True)
         try:
-            contestants.append(
-                obtain(
-                    method,
-                    train,
-                    config,
-                    folder,
-                    overwrite=arguments.overwrite,
-                    device=device,
-                    display=choose_display(),
-                )
-            )
+            where = Run(overwrite=arguments.overwrite, device=device, display=choose_display())
+            contestants.append(obtain(method, train, config, folder, run=where))
         except Interrupted:
             print("stopped; the same command goes on from here", flush=True)
             return 130

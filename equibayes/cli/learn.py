@@ -132,7 +132,7 @@ def _add_parallel_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from equibayes.learning.curve import LEGEND, rows_of, table, write_curve
     from equibayes.learning.learn import Learner
-    from equibayes.run.loop import Interrupted
+    from equibayes.run.interrupt import Interrupted
     from equibayes.run.progress import choose_display
 
     config = effective_config(arguments)

@@ -134,7 +134,7 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from equibayes.run.loop import Interrupted
+    from equibayes.run.interrupt import Interrupted
     from equibayes.simulate.display import choose_display
     from equibayes.simulate.integrators import Conditions
     from equibayes.simulate.md import Watch, check_output, run_md

@@ -1,7 +1,6 @@
 """`equibayes sample DATA -o OUT.posterior`: from a data file to a posterior."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from equibayes.cli.cluster import add_cluster_options, chosen_cluster
@@ -10,8 +9,9 @@ from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.cli.settings import add_settings_options, effective_config
 from equibayes.data import Dataset, read
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.sample import check_output, sample
-from equibayes.run.loop import Interrupted
+from equibayes.posterior.sample import sample
+from equibayes.run import Run
+from equibayes.run.interrupt import Interrupted
 from equibayes.run.progress import choose_display
 from equibayes.run.settings import SampleConfig
 
@@ -32,7 +32,7 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "sample",
         help="sample a posterior from a data file",
-        description="Sample whole networks from the Bayesian posterior given energies and forces.",
+        description="Sample networks from the Bayesian posterior, given energies and forces.",
         epilog=_EPILOG,
     )
     parser.add_argument("data", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)")
@@ -49,27 +49,20 @@ def add_parser(verbs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     config = effective_config(arguments)
     cluster = chosen_cluster(arguments)
-    check_output(
-        Path(arguments.output),
+    where = Run(
+        arguments.output,
         resume=arguments.resume,
         overwrite=arguments.overwrite,
-        cluster=cluster is not None,
+        device=chosen_device(arguments) if cluster is None else None,
+        display=choose_display(),
+        cluster=cluster,
     )
-    device = chosen_device(arguments) if cluster is None else None
+    where.check()
     data = read(arguments.data, **reading_options(arguments))
     print(data.summary(), flush=True)
     announce(data, config)
     try:
-        posterior = sample(
-            data,
-            config,
-            output=arguments.output,
-            resume=arguments.resume,
-            overwrite=arguments.overwrite,
-            device=device,
-            display=choose_display(),
-            cluster=cluster,
-        )
+        posterior = sample(data, config, run=where)
     except Interrupted as stop:
         print(f"stopped at step {stop.step}; continue with the same command and --resume", flush=True)
         return 128 + stop.signal

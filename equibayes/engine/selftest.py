@@ -17,17 +17,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from equibayes.baselines.potentials import DropoutPotential, PointPotential
 from equibayes.bayes.model import StochasticModel
-from equibayes.bayes.potential import Potential
-from equibayes.bayes.prior import CentredNormal, StandardNormal
+from equibayes.bayes.potential import Dropout, Potential
+from equibayes.bayes.prior import CentredNormal, Flat, StandardNormal
 from equibayes.data.graph import concatenate, graph_of
 from equibayes.data.neighbors import neighbor_list
 from equibayes.data.resident import ResidentData
 from equibayes.data.structures import Structure
 from equibayes.engine.neighbors import graph_of_torch_edges, neighbor_list_torch
+from equibayes.engine.select import reference_stepper
 from equibayes.network.config import NetworkConfig
 from equibayes.sampling import sghmc
+from equibayes.sampling.chain import Stretch
+from equibayes.sampling.dropout import STREAM_TRAIN
 from equibayes.sampling.noise import NoiseKey, standard_normal
 from equibayes.sampling.schedule import StepPlan
 
@@ -284,8 +286,8 @@ def check_steps(
     cases: dict[str, Callable[[ResidentData], Potential]] = {
         "baoa": lambda frames: Potential(model, frames, StandardNormal()),
         "paper": lambda frames: Potential(model, frames, _moved(centred, frames.forces.device)),
-        "baoa, dropout": lambda frames: DropoutPotential(model, frames, seed=2**33 + 5, rate=0.2),
-        "paper, squares": lambda frames: PointPotential(model, frames),
+        "baoa, dropout": lambda frames: Potential(model, frames, Flat(), dropout=Dropout(0.2, 2**33 + 5, STREAM_TRAIN)),
+        "paper, squares": lambda frames: Potential(model, frames, Flat(), objective="squares"),
     }
     for case, make in cases.items():
         integrator = case.partition(",")[0]
@@ -299,18 +301,13 @@ def check_steps(
 
         expected = sghmc.init(flat.double())
         reference = make(data(frames, config, torch.float64, "cpu"))
-        for step, (plan, rate, indices) in enumerate(zip(plans, rates, chosen)):
-            seen = reference(expected.position, indices, reference.mask(step, key.chains, batch))
-            seen = reference.with_prior_weight(seen, expected.position, plan.prior_weight)
-            sghmc.step_(
-                expected, seen.gradient, key, learning_rate=rate, data_size=reference.data_size, config=sampler,
-                temperature=plan.temperature, adapt_mass=not plan.mass_frozen,
-            )  # fmt: skip
+        seen = reference_stepper(reference, expected, key, sampler).advance(Stretch(0, plans, chosen), rates)
+        assert seen is not None
         state = sghmc.init(flat.to(device))
         potential = make(data(frames, config, torch.float32, device))
         fused = FusedSteps(potential, state, key, sampler, longest=2, precision="float32")
-        fused.advance(chosen[:1], plans[:1], rates[:1])
-        evaluation = fused.advance(chosen[1:], plans[1:], rates[1:])
+        fused.advance(Stretch(0, plans[:1], chosen[:1]), rates[:1])
+        evaluation = fused.advance(Stretch(1, plans[1:], chosen[1:]), rates[1:])
         moved = expected.position - flat.double()
         label = f"{name}, {case}"
         yield Check(f"{label}: path of θ", relative(state.position.double().cpu() - flat.double(), moved), 1e-4)

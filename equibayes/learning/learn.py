@@ -30,12 +30,12 @@ from equibayes.learning.screen import STATES, screen, sound
 from equibayes.learning.select import Choice, choose, deviations
 from equibayes.learning.settings import LearnConfig
 from equibayes.learning.study import Inputs, check_same_study, with_species
+from equibayes.posterior.center import load_center
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
-from equibayes.posterior.sample import run_folder, sample_prepared
-from equibayes.run import checkpoint
+from equibayes.posterior.sample import sample_prepared
+from equibayes.run import Run
 from equibayes.run.cluster.connect import ClusterOptions
-from equibayes.run.cluster.driver import began_on_cluster
 from equibayes.run.prepare import hold_back, lay_out
 from equibayes.run.progress import Display
 from equibayes.simulate.trust import Trust, trust_level
@@ -162,26 +162,20 @@ class Learner:
 
     def _sample(self, current: Round, before: Posterior | None) -> None:
         train, validation = self._parts(current)
-        run = run_folder(current.posterior)
-        begun = began_on_cluster(run) or bool(checkpoint.newest_first(run))
-        options: dict[str, Any] = {
-            "output": current.posterior,
-            "resume": begun,
-            "device": self.device,
-            "display": self.display(),
-            "cluster": self.cluster,
-        }
+        where = Run(device=self.device, display=self.display(), cluster=self.cluster)
+        run = where.to(current.posterior, resume_if_begun=True)
         warm = before is not None and self.config.resample.warm
         self.say(
             f"round {current.number}: sampling with {len(train)} labels"
             + (", from the samples of the round before" if warm else ", from random weights")
         )
         if before is None or not warm:
-            prepared = lay_out(train, validation, self.config.sample)
-            sample_prepared(prepared, Dataset.concatenate([train, validation]), **options)
+            center = load_center(self.config.sample.prior.center)
+            prepared = lay_out(train, validation, self.config.sample, center=center)
+            sample_prepared(prepared, Dataset.concatenate([train, validation]), run)
             return
         seen, _ = self._parts(Round(self.folder, current.number - 1))
-        resample(before, train, validation, self.config.sample, self.config.resample, seen=seen, **options)
+        resample(before, train, validation, self.config.sample, self.config.resample, seen=seen, run=run)
 
     def _measure(self, current: Round, posterior: Posterior) -> dict[str, Any]:
         train, validation = self._parts(current)

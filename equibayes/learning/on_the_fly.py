@@ -38,10 +38,11 @@ from equibayes.learning.exact_xyz import read_exact, write_exact
 from equibayes.learning.resample import ResampleSettings, resample
 from equibayes.learning.screen import too_close
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.sample import frame_mark, run_folder
-from equibayes.run import checkpoint
+from equibayes.posterior.sample import frame_mark
+from equibayes.run import Run
 from equibayes.run.progress import Silent as SilentSampler
 from equibayes.run.settings import SampleConfig
+from equibayes.run.store import clear, run_folder
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.display import MdDisplay, Silent
 from equibayes.simulate.integrators import Conditions
@@ -225,21 +226,10 @@ class LearnAtOnce(KeepLabels):
         output = place / "fly.posterior"
         if not output.exists():
             write_exact(place / "data.xyz", more)
-            folder = run_folder(output)
-            going = bool(checkpoint.newest_first(folder)) if folder.is_dir() else False
-            resample(
-                self.posterior,
-                more,
-                more[:0],
-                self.config,
-                self.resampling,
-                seen=seen,
-                output=output,
-                resume=going,
-                device=self.device,
-                display=_Learning(self.display, question.step),
-            )
-            checkpoint.remove_all(folder)
+            run = Run(device=self.device, display=_Learning(self.display, question.step))
+            run = run.to(output, resume_if_begun=True)
+            resample(self.posterior, more, more[:0], self.config, self.resampling, seen=seen, run=run)
+            clear(run_folder(output))
         self.posterior = load(output)  # also when it is new: what is stored in half precision is not what was in memory
         return Lesson(self.calculator(self.posterior))
 

@@ -11,7 +11,6 @@ posterior: with other scales the same weights would be another function.
 
 import hashlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
@@ -19,11 +18,11 @@ from equibayes.config import setting
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import formula
 from equibayes.errors import InputError
+from equibayes.posterior.center import load_center
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import sample_prepared
-from equibayes.run.cluster.connect import ClusterOptions
+from equibayes.run import Run
 from equibayes.run.prepare import lay_out
-from equibayes.run.progress import Display
 from equibayes.run.settings import SampleConfig
 
 
@@ -77,12 +76,7 @@ def resample(
     settings: ResampleSettings | None = None,
     *,
     seen: Dataset | None = None,
-    output: str | Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    device: torch.device | str | None = None,
-    display: Display | None = None,
-    cluster: ClusterOptions | None = None,
+    run: Run | None = None,
 ) -> Posterior:
     """The posterior given `train`, by chains that begin with the samples of `before`.
 
@@ -95,18 +89,10 @@ def resample(
         replace(warm_config(config, settings or ResampleSettings()), seed=seed_of(config.seed, train)),
         network=before.network,
         reference=before.reference if same_formulas else None,
+        center=load_center(config.prior.center),
     )
-    return sample_prepared(
-        prepared,
-        Dataset.concatenate([train, validation]),
-        start=starts(before, config.chains),
-        output=output,
-        resume=resume,
-        overwrite=overwrite,
-        device=device,
-        display=display,
-        cluster=cluster,
-    )
+    data = Dataset.concatenate([train, validation])
+    return sample_prepared(prepared, data, run or Run(), start=starts(before, config.chains))
 
 
 def seed_of(seed: int, train: Dataset) -> int:

@@ -20,9 +20,9 @@ from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.structures import Structure
 from equibayes.engine.triton.support import why_not
 from equibayes.posterior.calibration import Calibration, Intervals, gaussian_half_widths
-from equibayes.posterior.dropout import prediction_masks
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sigma import Sigma
+from equibayes.sampling.dropout import prediction_masks
 
 if TYPE_CHECKING:  # needs Triton
     from equibayes.engine.triton.dynamics import Moment

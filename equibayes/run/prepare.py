@@ -14,16 +14,28 @@ from equibayes.data.resident import ResidentData
 from equibayes.data.splits import split
 from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig
-from equibayes.network.official import load_official
 from equibayes.network.scales import fit_scales, rms_force
-from equibayes.posterior.file import load
 from equibayes.run.settings import SampleConfig
 
 # what `fit_scales` fills in
 TAKEN_FROM_DATA = ("type_names", "avg_num_neighbors", "per_type_energy_scales", "per_type_energy_shifts_trainable")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Center:
+    """The network that a prior is centred on, read from the file of `prior.center` by `posterior.center`.
+
+    weights  [P] float64; shorter where the file has no deviation heads, whose centre is then where they start
+    digest   SHA-256 of the file
+    """
+
+    path: str
+    network: NetworkConfig
+    weights: torch.Tensor
+    digest: str
+
+
+@dataclass(frozen=True, eq=False)
 class Prepared:
     """Everything that follows from data and settings before the first step."""
 
@@ -33,6 +45,7 @@ class Prepared:
     train: Dataset
     validation: Dataset
     model: StochasticModel
+    center: Center | None = None
 
     def resident(self, data: Dataset, device: torch.device | str) -> ResidentData:
         """A data set on the device, with the energy reference taken off."""
@@ -46,19 +59,22 @@ class Prepared:
         )
 
 
-def prepare(data: Dataset, config: SampleConfig, validation: Dataset | None = None) -> Prepared:
+def prepare(
+    data: Dataset, config: SampleConfig, validation: Dataset | None = None, center: Center | None = None
+) -> Prepared:
     """Hold frames back, fit energy reference and scales on the rest, lay out the model.
 
-    validation  frames that somebody else has held back already, none of them in `data`; data.validation must then be 0
+    validation  frames that are held back already, none of them in `data`; data.validation must then be 0
+    center      the network of prior.center, where the settings name one
     """
     if validation is None:
-        return lay_out(*hold_back(data, config.data.validation, config.seed), config)
+        return lay_out(*hold_back(data, config.data.validation, config.seed), config, center=center)
     if config.data.validation:
         raise InputError(
             f"{validation.name}: frames to validate on are given, and data.validation={config.data.validation} more are to be "
             "held back; set data.validation=0"
         )
-    return lay_out(data, _without(data, validation), config)
+    return lay_out(data, _without(data, validation), config, center=center)
 
 
 def lay_out(
@@ -68,26 +84,31 @@ def lay_out(
     *,
     network: NetworkConfig | None = None,
     reference: EnergyReference | None = None,
+    center: Center | None = None,
 ) -> Prepared:
-    """The same for frames that are held back already.
+    """The same for training and validation frames that are split already.
 
-    network, reference  those of an earlier posterior, whose weights shall mean the same here; else fitted to the training frames
+    network, reference  those of an earlier posterior, whose weights are to mean the same; else fitted to the training frames
     """
+    if (config.prior.center is None) != (center is None):
+        raise ValueError(f"prior.center={config.prior.center}, but the network of the centre is {center}")
     if reference is None:
         reference = fit_reference(train, config)
     told = config.network.per_type_energy_shifts
     wanted = config.network if network is None else replace(network, per_type_energy_shifts=told)
-    if config.prior.center is not None:
-        wanted = _with_scales_of(wanted, _network_of(config.prior.center))
+    if center is not None:
+        wanted = _with_scales_of(wanted, center.network)
     scaled = fit_scales(wanted, train)
     shifts = {name: reference.shifts.get(atomic_number(name), 0.0) for name in scaled.type_names}
     network = replace(scaled, per_type_energy_shifts=shifts)
+    if center is not None:
+        _check_same_network(center, network)
     force = rms_force(train)
     energies = [s.energy - reference.total(s.numbers) for s in train if s.energy is not None]
     spread = float(np.sqrt(np.mean(np.square(energies)))) if energies else force
     model = StochasticModel(network, start_sigma=force, start_sigma_energy=max(force, spread))
     # the effective settings: with them again, the same posterior.  The energies follow from data.energy_reference.
-    return Prepared(replace(config, network=scaled), network, reference, train, validation, model)
+    return Prepared(replace(config, network=scaled), network, reference, train, validation, model, center)
 
 
 def hold_back(data: Dataset, held: int, seed: int) -> tuple[Dataset, Dataset]:
@@ -131,8 +152,9 @@ def make_prior(prepared: Prepared, device: torch.device | str) -> Prior:
         return StandardNormal()
     width = group_widths(layout.groups, settings.group_widths, layout.size, settings.width)
     center = torch.zeros(layout.size, dtype=torch.float64)
-    if settings.center is not None:
-        center = center_weights(settings.center, prepared)
+    if prepared.center is not None:
+        known = prepared.center.weights
+        center = torch.cat([known, layout.start(1, 0, torch.float64)[0, len(known) :]])
     return CentredNormal(center.to(device, dtype), width.to(device, dtype))
 
 
@@ -142,21 +164,11 @@ def _with_scales_of(network: NetworkConfig, center: NetworkConfig) -> NetworkCon
     return replace(network, **open_)
 
 
-def _network_of(path: str) -> NetworkConfig:
-    return load_official(path).config if path.endswith(".ckpt") else load(path).network
-
-
-def center_weights(path: str, prepared: Prepared) -> torch.Tensor:
-    """Weights [P] from a posterior file (the mean of its samples makes no sense: its last sample) or a NequIP checkpoint."""
-    theirs, ours = _network_of(path).to_dict(), prepared.network.to_dict()
-    other = [
-        name for name in ours if name not in ("model_dtype", "per_type_energy_shifts") and theirs[name] != ours[name]
-    ]
+def _check_same_network(center: Center, network: NetworkConfig) -> None:
+    """An `InputError` where the weights of the centre belong to a network with other settings."""
+    theirs, ours = center.network.to_dict(), network.to_dict()
+    free = ("model_dtype", "per_type_energy_shifts")
+    other = [name for name in ours if name not in free and theirs[name] != ours[name]]
     if other:
         settings = " ".join(f"network.{name}={theirs[name]}" for name in other)
-        raise InputError(f"{path}: the weights of another network mean nothing here; use its settings: {settings}")
-    if path.endswith(".ckpt"):
-        source, size = load_official(path).weights[0].double(), prepared.model.network.layout.size
-        rest = prepared.model.layout.start(1, 0, torch.float64)[0, size:]
-        return torch.cat([source, rest])
-    return load(path).samples[-1].double()
+        raise InputError(f"{center.path}: its weights belong to a network with other settings; use {settings}")

@@ -21,13 +21,14 @@ class RunState:
     slowdown   [K] float64  factor on the learning rate of each chain; halved at each rollback
     cap        [K] float64  largest learning rate that the curvature allows, infinite where it was not asked
     rollbacks  [K] int64    since the last sample
-    failed     [K] bool     given up
+    failed     [K] bool     diverged too often and given up
     looks      [n, K]       û at the guard's last looks
     average    [K, P]       moving average of the weights, for point estimates; None for a posterior
     samples    [n, K, P]    kept so far, on the CPU
     kept       [n, K] bool  which of them count (a chain that failed gives none)
     history    records of the run, JSON-able, without wall-clock times
     events     what the guard did, in words
+    lost       why chains could not be run to their end, by number; on a cluster only
     """
 
     sampler: sghmc.State
@@ -41,6 +42,7 @@ class RunState:
     kept: list[torch.Tensor] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
+    lost: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def start(cls, position: torch.Tensor, *, average: bool = False) -> "RunState":
@@ -74,6 +76,7 @@ class RunState:
             list(self.kept),
             list(self.history),
             list(self.events),
+            dict(self.lost),
         )
 
     def restore_chains(self, chains: torch.Tensor, earlier: "RunState") -> None:
@@ -112,5 +115,5 @@ class RunState:
             history=record["history"],
             events=record["events"],
             average=tensors["average"].to(device) if "average" in tensors else None,
-            **{name: tensors[name] for name in TENSORS},
+            **{name: tensors[name] for name in TENSORS},  # type: ignore[arg-type]
         )

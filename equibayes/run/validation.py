@@ -52,6 +52,17 @@ def validate(
     }
 
 
+@torch.no_grad()
+def mean_force_error(
+    model: StochasticModel, position: torch.Tensor, data: ResidentData, at_once: int = 8
+) -> float | None:
+    """Mean absolute error of the mean over chains [K, P], eV/Å."""
+    graph, labels = data.batch(torch.arange(len(data), device=position.device)[None])
+    forces = sum(model(part, graph).forces.sum(0) for part in position.split(at_once)) / len(position)
+    real = graph.real[0].nonzero().flatten()
+    return round_significant(float((forces - labels.forces[0])[real].abs().mean()))
+
+
 def in_parts(
     model: StochasticModel, position: torch.Tensor, data: ResidentData, numbers: torch.Tensor | None = None
 ) -> ModelOutput:

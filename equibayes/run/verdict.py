@@ -18,7 +18,8 @@ def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
 
     Traces run over the cycles, where the mass is frozen; chains that were given up are left out.
     """
-    good = [chain for chain, failed in enumerate(state.failed.tolist()) if not failed]
+    failed = [chain for chain, out in enumerate(state.failed.tolist()) if out]
+    good = [chain for chain in range(len(state.failed)) if chain not in failed and chain not in state.lost]
     late = _late(state.history)
     kinetic = _trace([r["kinetic_temperature"] for r in late or state.history[-1:]], good)
     rise = _trace([r["temperature_rise_bound"] for r in late], good)
@@ -27,7 +28,8 @@ def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
         "kinetic_temperature": _rounded(float(kinetic.mean())) if kinetic.size else None,
         "temperature_rise_bound": _rounded(float(rise.max(initial=0.0))),
         **_learned(state.history, good),
-        "failed_chains": [chain for chain, failed in enumerate(state.failed.tolist()) if failed],
+        "failed_chains": failed,
+        "lost_chains": {str(chain): why for chain, why in state.lost.items()},
         "events": state.events,
     }
     verdict["warnings"] = _warnings(verdict, config)
@@ -138,6 +140,11 @@ def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
         words.append(
             f"chains {verdict['failed_chains']} diverged and gave no samples; lower burn_in.initial or cycles.peak"
         )
+    reasons = sorted(set(verdict["lost_chains"].values()))
+    words += [
+        f"chains {[int(chain) for chain, why in verdict['lost_chains'].items() if why == reason]} gave no samples: {reason}"
+        for reason in reasons
+    ]
     return words
 
 

@@ -30,7 +30,7 @@ from ase import Atoms, units
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import lock, make_folder, remove_leftovers
-from equibayes.run.loop import Interrupted, collected_signals
+from equibayes.run.interrupt import Interrupted, collected_signals
 from equibayes.simulate import log
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.display import MdDisplay, Silent

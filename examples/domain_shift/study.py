@@ -31,7 +31,7 @@ from equibayes.files import make_folder, write_text
 from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
-from equibayes.run.loop import Interrupted
+from equibayes.run.interrupt import Interrupted
 from equibayes.run.progress import PlainDisplay
 from equibayes.run.settings import SampleConfig, sample_config
 

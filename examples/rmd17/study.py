@@ -36,7 +36,7 @@ from equibayes.errors import InputError
 from equibayes.evaluation.tables import measure
 from equibayes.files import make_folder, write_text
 from equibayes.posterior.file import Posterior, load
-from equibayes.run.loop import Interrupted
+from equibayes.run.interrupt import Interrupted
 from equibayes.run.progress import Silent, choose_display
 
 PAPER_CHAIN = "paper-chain"

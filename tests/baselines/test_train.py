@@ -5,19 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from equibayes.baselines.potentials import DropoutPotential, PointPotential
+
 from equibayes.baselines.train import baseline_config, train
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import Flat
 from equibayes.errors import InputError
-from equibayes.posterior.dropout import RATE, dropout_mask
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import make_runner
 from equibayes.run.loop import AVERAGE_DECAY
 from equibayes.run.prepare import prepare
 from equibayes.run.progress import Silent
+from equibayes.sampling.dropout import RATE, dropout_mask
 from equibayes.sampling.noise import NoiseKey
 from tests.runs import ethanol_frames, small_config
 

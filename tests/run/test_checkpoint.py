@@ -17,9 +17,11 @@ from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import sample
 from equibayes.run import checkpoint
 from equibayes.run.checkpoint import Checkpoint
-from equibayes.run.loop import ChainRunner, Interrupted, check_same_run
+from equibayes.run.interrupt import Interrupted
+from equibayes.run.loop import ChainRunner
 from equibayes.run.records import MetricsLog
 from equibayes.run.state import RunState
+from equibayes.run.store import check_same_run
 from tests.runs import Listener, ethanol_frames, runner_of, small_config
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +13,19 @@ from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.bayes.prior import CentredNormal, Flat, StandardNormal
 from equibayes.data import Dataset, Structure
 from equibayes.data.graph import Graph
+from equibayes.engine.select import reference_stepper
 from equibayes.errors import InputError
+from equibayes.posterior.center import load_center
 from equibayes.posterior.sample import gather, sample
-from equibayes.run import validation
-from equibayes.run.loop import ChainRunner
+from equibayes.run import Run, validation
+from equibayes.run.checkpoint import Checkpoint
+from equibayes.run.loop import run
 from equibayes.run.prepare import make_prior, prepare
 from equibayes.run.state import RunState
-from tests.runs import ethanol_frames, runner_of, small_config
+from equibayes.run.store import NoStore
+from equibayes.sampling import sghmc
+from equibayes.sampling.chain import Stretch
+from tests.runs import Trial, ethanol_frames, runner_of, small_config
 from tests.samples import salt, water
 
 
@@ -33,18 +40,21 @@ def together(data: Dataset) -> RunState:
     return runner_of(data, small_config({"chains": 3, "samples": 6, "network": {"model_dtype": "float64"}})).run()
 
 
-def watch(runner: ChainRunner) -> list[tuple[torch.Tensor, Evaluation]]:
-    """Have a runner note the minibatch [K, B] and the evaluation of every step."""
+def watch(runner: Trial) -> list[tuple[torch.Tensor, Evaluation]]:
+    """The minibatch [K, B] and the evaluation of every step of a run to come."""
     seen: list[tuple[torch.Tensor, Evaluation]] = []
-    evaluate = runner.evaluate
-
-    def noting(position: torch.Tensor, indices: torch.Tensor, mask: torch.Tensor | None = None) -> Evaluation:
-        evaluation = evaluate(position, indices, mask)
-        seen.append((indices, evaluation))
-        return evaluation
-
-    runner.evaluate = noting  # type: ignore[assignment]
+    runner.watch(lambda position, indices, evaluation: seen.append((indices, evaluation)))
     return seen
+
+
+def first_momentum(trial: Trial, start: torch.Tensor, step: int = 0) -> torch.Tensor:
+    """r [K, P] after one step from rest, planned as step number `step`."""
+    chains, state = trial.chains, sghmc.init(start)
+    stepper = reference_stepper(chains.potential, state, chains.key, chains.config.sampler)
+    plan = trial.schedule.at(step)
+    indices = chains.course.batches.indices(chains.key, step, plan)
+    stepper.advance(Stretch(step, [plan], indices[None]), torch.full((1, len(start)), plan.learning_rate).double())
+    return state.momentum
 
 
 @pytest.mark.parametrize("chain", [0, 1, 2])
@@ -96,9 +106,8 @@ def test_every_chain_has_its_own_weights_noise_and_minibatches(data: Dataset) ->
     assert not torch.equal(first, second), "every epoch has another order"
     whole = small_config({"chains": 2, "samples": 2, "burn_in": {"steps": 8, "batch_size": 16, "noise_free": 0.0}})
     twins = runner_of(data, whole)
-    state = RunState.start(start[:1].repeat(2, 1))
-    twins._step(state, twins.schedule.at(0))
-    assert not torch.equal(state.sampler.momentum[0], state.sampler.momentum[1])
+    momentum = first_momentum(twins, start[:1].repeat(2, 1))
+    assert not torch.equal(momentum[0], momentum[1])
 
 
 def test_validation_does_not_influence_the_chain(data: Dataset) -> None:
@@ -115,17 +124,16 @@ def test_validation_does_not_influence_the_chain(data: Dataset) -> None:
 
 def test_samples_come_after_the_freeze_and_the_mass_stays(data: Dataset) -> None:
     """No sample from a chain with a moving mass (it would have another law), not even if the user asks for a late freeze."""
-    runner = runner_of(data, small_config({"burn_in": {"freeze_mass": 1.0}}))
+    runner = runner_of(data, small_config({"burn_in": {"freeze_mass": 1.0}, "output": {"checkpoint_seconds": 0}}))
     masses: list[torch.Tensor] = []
-    collect = runner._collect
 
-    def note(state: RunState) -> None:
-        assert state.step > runner.schedule.freeze_mass_at
-        masses.append(state.sampler.mass.mass.clone())
-        collect(state)
+    class Noting(NoStore):
+        def save(self, step: int, state: Checkpoint) -> None:
+            if state.record["samples"] > len(masses):
+                assert step > runner.schedule.freeze_mass_at
+                masses.append(state.tensors["sampler.mass.mass"].clone())
 
-    runner._collect = note  # type: ignore[method-assign]
-    state = runner.run()
+    state = run(runner.chains, Noting())
     assert len(state.samples) == len(masses) == 2
     assert torch.equal(masses[0], masses[1])
     assert int(state.sampler.mass.updates) == runner.schedule.freeze_mass_at == 39
@@ -135,7 +143,7 @@ def test_samples_are_spread_over_chains_and_cycles(data: Dataset) -> None:
     config = small_config({"chains": 3, "samples": 7, "burn_in": {"steps": 4}, "cycles": {"length": 8}})
     prepared = prepare(data, config)
     runner = runner_of(data, config, prepared=prepared)
-    posterior = gather(prepared, runner.run(), runner.schedule.sample_steps)
+    posterior = gather(prepared, runner.run())
     assert posterior.chain.tolist() == [2, 0, 1, 2, 0, 1, 2]
     assert posterior.step.tolist() == [3, 11, 11, 11, 19, 19, 19], "the last steps count; the rest is cut at the front"
     assert posterior.samples.shape == (7, runner.potential.model.layout.size)
@@ -162,15 +170,13 @@ def test_fast_burn_in(data: Dataset) -> None:
 def test_a_cold_start_leaves_the_prior_out(data: Dataset) -> None:
     """With it, and without noise, the chain would go where weights that the data leave free are 0, far from the posterior's mass."""
     config = small_config({"samples": 2, "burn_in": {"steps": 40, "noise_free": 0.5}})
-    runner = runner_of(data, config)
-    model, resident = runner.potential.model, runner.potential.data
+    trial = runner_of(data, config)
+    model, resident = trial.potential.model, trial.potential.data
     moved = {}
     for prior in (StandardNormal(), Flat()):
-        runner.potential = runner.evaluate = Potential(model, resident, prior)  # type: ignore[assignment]
+        own = Trial(replace(trial.chains, potential=Potential(model, resident, prior)))
         for step in (3, 30):
-            state = RunState.start(model.layout.start(config.chains, 0))
-            _, _ = runner._step(state, runner.schedule.at(step))
-            moved[type(prior), step] = state.sampler.momentum.clone()
+            moved[type(prior), step] = first_momentum(own, model.layout.start(config.chains, 0), step)
     assert torch.allclose(moved[StandardNormal, 3], moved[Flat, 3], rtol=1e-3, atol=1e-7)
     assert not torch.allclose(moved[StandardNormal, 30], moved[Flat, 30], rtol=1e-2)
 
@@ -193,10 +199,10 @@ def test_standard_prior_is_the_default(data: Dataset) -> None:
 def test_prior_centred_on_a_posterior(data: Dataset, tmp_path: object) -> None:
     """A narrow prior around the last sample of another posterior holds the chain there; a width by group lets one group go."""
     file = f"{tmp_path}/first.posterior"
-    first = sample(data, small_config({"samples": 2, "burn_in": {"steps": 8}}), output=file, device="cpu")
+    first = sample(data, small_config({"samples": 2, "burn_in": {"steps": 8}}), run=Run(file, device="cpu"))
     settings = {"center": file, "width": 1e-4, "group_widths": {"force_head": 1.0}}
     config = small_config({"samples": 2, "burn_in": {"steps": 40, "initial": 1e-4}, "prior": settings})
-    prepared = prepare(data, config)
+    prepared = prepare(data, config, center=load_center(file))
     prior = make_prior(prepared, "cpu")
     assert isinstance(prior, CentredNormal)
     assert torch.equal(prior.center, first.samples[-1])
@@ -224,33 +230,33 @@ def test_prior_centred_on_a_posterior(data: Dataset, tmp_path: object) -> None:
         ({"center": "nowhere.posterior"}, "nowhere.posterior: no such file"),
     ],
 )
-def test_prior_settings_that_cannot_be(data: Dataset, settings: dict[str, object], words: str) -> None:
+def test_prior_settings_that_cannot_be(data: Dataset, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        make_prior(prepare(data, small_config({"prior": settings})), "cpu")
+        make_prior(prepare(data, small_config({"prior": settings}), center=load_center(settings.get("center"))), "cpu")
 
 
 def test_prior_keeps_the_scales_of_its_centre(data: Dataset, tmp_path: object) -> None:
     """Other frames have other scales; with them the weights of the centre would be another function."""
     file = f"{tmp_path}/first.posterior"
-    first = sample(data, small_config({"samples": 2, "burn_in": {"steps": 4}}), output=file, device="cpu")
+    first = sample(data, small_config({"samples": 2, "burn_in": {"steps": 4}}), run=Run(file, device="cpu"))
     fewer = data.subset(range(len(data) - 5))
     alone = prepare(fewer, small_config()).network
     assert alone.per_type_energy_scales != first.network.per_type_energy_scales
-    centred = prepare(fewer, small_config({"prior": {"center": file}}))
+    center = load_center(file)
+    centred = prepare(fewer, small_config({"prior": {"center": file}}), center=center)
     assert centred.network.per_type_energy_scales == first.network.per_type_energy_scales
     assert centred.network.avg_num_neighbors == first.network.avg_num_neighbors
-    make_prior(centred, "cpu")
-    told = prepare(fewer, small_config({"prior": {"center": file}, "network": {"avg_num_neighbors": 3.0}}))
-    with pytest.raises(InputError, match=r"first.posterior: .* use its settings: network.avg_num_neighbors="):
-        make_prior(told, "cpu")
+    told = small_config({"prior": {"center": file}, "network": {"avg_num_neighbors": 3.0}})
+    with pytest.raises(InputError, match=r"first.posterior: .* other settings; use network.avg_num_neighbors="):
+        prepare(fewer, told, center=center)
 
 
 def test_prior_of_another_architecture(data: Dataset, tmp_path: object) -> None:
     file = f"{tmp_path}/first.posterior"
-    sample(data, small_config({"samples": 2, "burn_in": {"steps": 4}}), output=file, device="cpu")
+    sample(data, small_config({"samples": 2, "burn_in": {"steps": 4}}), run=Run(file, device="cpu"))
     config = small_config({"network": {"num_layers": 3}, "prior": {"center": file}})
-    with pytest.raises(InputError, match=r"another network .* use its settings: network.num_layers=2$"):
-        make_prior(prepare(data, config), "cpu")
+    with pytest.raises(InputError, match=r"other settings; use network.num_layers=2$"):
+        prepare(data, config, center=load_center(file))
 
 
 def without_energies(data: Dataset) -> Dataset:
@@ -279,7 +285,7 @@ def periodic() -> Dataset:
 )
 def test_kinds_of_data(make: Callable[[], Dataset]) -> None:
     data = make()
-    posterior = sample(data, small_config({"burn_in": {"steps": 16}, "cycles": {"length": 4}}), device="cpu")
+    posterior = sample(data, small_config({"burn_in": {"steps": 16}, "cycles": {"length": 4}}), run=Run(device="cpu"))
     assert posterior.samples.isfinite().all()
     assert posterior.data["frames"] == 8
     errors = [record["force_mae"] for record in posterior.history]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from equibayes.run import loop as chain
-from equibayes.run.loop import Interrupted
+from equibayes.run.interrupt import Interrupted
 from equibayes.run.recentre import recentre
 from equibayes.run.state import RunState
 from tests.runs import Listener, ethanol_frames, runner_of, small_config

@@ -80,7 +80,7 @@ class FusedPotential:
         density.likelihood[(batch, chains)](
             self.frames, self.counter, self.counts, self.potential.data.energy, self.labels, engine.energies, engine.forces,
             engine.deviations, engine.direction, engine.deviation_tilde, engine.energy_bar, self.summary, self.atoms, batch,
-            self.scale, chains=chains, SQUARES=self.potential.kernels == "squares",
+            self.scale, chains=chains, SQUARES=self.potential.objective == "squares",
             ATOMS=max(16, 1 << (self.atoms - 1).bit_length()), num_warps=1,
         )  # fmt: skip
         engine.differentiate()

@@ -164,6 +164,7 @@ def _launch_all(work: dict[str, Any]) -> None:
     from equibayes.engine.triton.model import FusedModel
     from equibayes.engine.triton.steps import FusedSteps
     from equibayes.sampling import sghmc
+    from equibayes.sampling.chain import Stretch
     from equibayes.sampling.noise import NoiseKey
     from equibayes.sampling.schedule import StepPlan
 
@@ -195,7 +196,7 @@ def _launch_all(work: dict[str, Any]) -> None:
             precision=work["precision"],
         )
         plan = StepPlan(1e-3, 1.0, "burn_in", 0, -1, False, False)
-        steps.advance(torch.zeros(1, chains, 1, dtype=torch.int64), [plan], torch.full((1, chains), 1e-3))
+        steps.advance(Stretch(0, [plan], torch.zeros(1, chains, 1, dtype=torch.int64)), torch.full((1, chains), 1e-3))
 
 
 if __name__ == "__main__":

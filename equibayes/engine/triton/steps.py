@@ -4,7 +4,7 @@ What changes from step to step (frames, Δt, noise, mass adaptation) is written 
 on the device runs through them, and the host waits only at the end of a stretch, where the guard looks at the chains.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import expm1, log
 
 import torch
@@ -14,6 +14,7 @@ from equibayes.bayes.prior import LOG_2PI, CentredNormal, Flat
 from equibayes.engine.triton.model import FusedPotential
 from equibayes.engine.triton.update import update
 from equibayes.sampling import sghmc
+from equibayes.sampling.chain import MovingAverage, Stretch
 from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.schedule import StepPlan
 
@@ -33,12 +34,11 @@ class FusedSteps:
         *,
         longest: int,
         precision: str,
-        average: torch.Tensor | None = None,
-        decay: float = 0.0,
+        average: MovingAverage | None = None,
     ) -> None:
-        """longest: steps of the longest stretch; average: a moving average of the weights to keep, with its decay."""
+        """longest: steps of the longest stretch; average: a moving average of the weights to keep."""
         self.potential, self.state, self.key, self.config = potential, state, key, config
-        self.longest, self.precision, self.average, self.decay = longest, precision, average, decay
+        self.longest, self.precision, self.average = longest, precision, average
         self.device = potential.data.forces.device
         chains, size = state.position.shape
         layout = potential.model.layout
@@ -64,8 +64,11 @@ class FusedSteps:
         self._potentials: dict[int, FusedPotential] = {}
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
-    def advance(self, frames: torch.Tensor, plans: Sequence[StepPlan], learning_rates: torch.Tensor) -> Evaluation:
-        """Steps with frames [n, K, B] and learning rates [n, K]; what the last of them saw."""
+    def advance(
+        self, stretch: Stretch, learning_rates: torch.Tensor, stopping: Callable[[], bool] = lambda: False
+    ) -> Evaluation:
+        """All steps of a stretch, with learning rates [n, K]; what the last of them saw."""
+        frames, plans = stretch.indices, stretch.plans
         count, _, batch = frames.shape
         potential = self._potential(batch)
         potential.frames[:count].copy_(frames.int())
@@ -132,7 +135,7 @@ class FusedSteps:
     def _moving(self, potential: FusedPotential) -> list[torch.Tensor]:
         state = self.state
         own = [state.position, state.momentum, state.mass.average, state.mass.maximum, state.mass.mass]
-        own += [] if self.average is None else [self.average]
+        own += [] if self.average is None else [self.average.weights]
         return [*own, potential.engine.weights, potential.counter]
 
     def _step(self, potential: FusedPotential) -> None:
@@ -148,5 +151,5 @@ class FusedSteps:
             PAPER=config.integrator == "paper", CENTRED=self.centred, CENTRE_PER_CHAIN=self.center.ndim == 2, QUADS=QUADS,
         )  # fmt: skip
         if self.average is not None:
-            self.average.lerp_(state.position, 1 - self.decay)
+            self.average.update(state.position)
         potential.counter.add_(1)

@@ -1,58 +1,35 @@
-"""Chains on a Ray cluster: packed into groups, one group a device, and looked after until all have their samples.
+"""Chains on a Ray cluster: packed into groups, one group per device, and supervised until all have their samples.
 
-The driver (this process) alone writes files.  Each group has a folder with its checkpoints; a worker, or the node it is on, that dies
-is replaced and goes on from the last of them, bit for bit.  The same holds for the driver: `plan.json` says which chains run
-together, since the last bits depend on that, and a resumed run keeps to it, however many devices there are by then.
+The driver (this process) alone writes files.  Each group has a folder with its checkpoints.  A worker that dies, or whose
+node dies, is replaced by one that continues from the last checkpoint, bit for bit.  The driver can be killed and resumed too.
 """
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from equibayes.errors import InputError
-from equibayes.files import make_folder, remove_leftovers, write_text
+from equibayes.files import make_folder, remove_leftovers
 from equibayes.run import checkpoint
-from equibayes.run.cluster.connect import ClusterOptions, devices, packed
+from equibayes.run.cluster.connect import ClusterOptions
+from equibayes.run.cluster.crew import Crew, Staff, one_line, out_of_memory
+from equibayes.run.cluster.plan import Plan
 from equibayes.run.cluster.pool import Group, Pool
-from equibayes.run.cluster.shards import Shard
 from equibayes.run.cluster.worker import Began, Collected, Make, Recorded, Report, Said, Saved, Stepped, Worker
-from equibayes.run.loop import Interrupted, check_same_run, collected_signals
+from equibayes.run.interrupt import Interrupted, collected_signals
 from equibayes.run.progress import Display
 from equibayes.run.records import MetricsLog
 from equibayes.run.state import RunState
+from equibayes.run.store import check_same_run
 from equibayes.version import __version__
 
-PLAN = "plan.json"
 # in a row, without a new checkpoint in between: workers that vanish, and errors that they raise
 LOST_WORKERS, ERRORS = 20, 3
-# seconds: between two looks at R-hat; for workers to save when the user stops; until a group that waits for a device is mentioned;
-# for each fault in a row, before another worker begins; between two looks at all chains
+# seconds: between two computations of R-hat; for workers to save when the user stops; until a group that waits for a device
+# is mentioned; for each fault in a row, before another worker begins; between two updates of the display
 LOOK, LEAVE, WAIT = 5.0, 60.0, 30.0
 PAUSE, TELL = 0.1, 0.2
-
-
-class Crew:
-    """A group of chains and the worker (or the workers that share its data) that it runs on now."""
-
-    def __init__(self, group: Group, folder: Path) -> None:
-        self.group, self.folder = group, folder
-        self.workers: list[Any] = []
-        self.streams: list[Any] = []
-        self.placement: Any = None
-        self.meeting: Any = None  # where workers that share data meet, as soon as it is known
-        self.saved = -1  # step of the last checkpoint
-        self.vanished = self.errors = 0
-        self.asked = time.monotonic()
-        self.began = self.done = False
-        self.said: set[str] = set()
-
-    def newest(self, say: Callable[[str], None]) -> checkpoint.Checkpoint | None:
-        """What to go on from; None to begin."""
-        return checkpoint.load_newest(self.folder, say) if checkpoint.newest_first(self.folder) else None
 
 
 class ClusterRun:
@@ -71,11 +48,12 @@ class ClusterRun:
         display: Display,
         tensorboard: bool = False,
         on_sample: Callable[[Pool], None] = lambda pool: None,
+        worker: type[Worker] = Worker,
     ) -> None:
-        """make: makes the runner of a group, on a worker; about: what identifies the run; on_sample: called with all that is there
-        whenever every chain has one more sample."""
+        """make: makes the chains of a group, on a worker; about: what identifies the run; on_sample: called with all that is
+        there whenever every chain has one more sample."""
         self.ray, self.make, self.total, self.about = ray, make, total_steps, about
-        self.chains, self.options, self.folder = chains, options, folder
+        self.chains, self.options, self.folder, self.worker = chains, options, folder, worker
         self.display, self.tensorboard, self.on_sample = display, tensorboard, on_sample
         self.crews: list[Crew] = []
         self.pool = Pool([])
@@ -86,28 +64,23 @@ class ClusterRun:
 
     def run(self, *, resume: bool) -> Pool:
         """To the end of the schedule; an `InputError` where no chain gets there."""
-        plan = self._read_plan() if resume else self._new_plan()
-        self.device = plan["device"]
-        self.threads, self.shards = plan["threads"], plan["shards"]
-        self.plan, self.crews = plan, []
-        for identities in plan["groups"]:
-            self._add_crew(identities)
-        for crew in self.crews:
-            self._remember(crew)
+        plan = Plan.read(self.folder) if resume else Plan.new(self.ray, self.chains, self.options)
+        plan.write(self.folder)
+        staff = Staff(self.ray, self.ray.remote(self.worker), self.ray.put(self.make), plan)
+        for identities in plan.groups:
+            self._remember(self._add_crew(identities, staff))
         self.written = min(crew.group.step for crew in self.crews)
         self.log = MetricsLog(self.folder, keep_until=self.written, tensorboard=self.tensorboard)
-        self.make_reference = self.ray.put(self.make)
-        self.actor = self.ray.remote(Worker)
         try:
-            self.display.say(self._packing())
+            self.display.say(str(plan))
             with collected_signals() as pending:
-                self._look_after(pending)
+                self._supervise(pending)
         finally:
             if self.started:
                 self.display.stop()
             self.log.close()
             for crew in self.crews:
-                self._dismiss(crew)
+                crew.dismiss()
         kept = [crew for crew in self.crews if crew.group.lost is None]
         if not kept:
             raise InputError(f"no chain came to its end; {self.crews[0].group.name}: {self.crews[0].group.lost}")
@@ -115,63 +88,36 @@ class ClusterRun:
             self._remember(crew)
         return self.pool
 
-    # plan
+    # groups
 
-    def _new_plan(self) -> dict[str, Any]:
-        kind, count = devices(self.ray, self.options)
-        groups = packed(self.chains, count, self.options.chains_per_device)
-        options = self.options
-        plan = {"groups": groups, "device": kind, "threads": options.threads, "shards": options.shards}
-        write_text(self.folder / PLAN, json.dumps(plan) + "\n")
-        return plan
-
-    def _add_crew(self, identities: list[int]) -> Crew:
-        crew = Crew(Group(identities), make_folder(self.folder / "workers" / f"{len(self.crews):03d}"))
+    def _add_crew(self, identities: list[int], staff: Staff) -> Crew:
+        folder = make_folder(self.folder / "workers" / f"{len(self.crews):03d}")
+        crew = Crew(Group(identities), folder, staff, self.display.say)
         self.crews.append(crew)
-        self._order_pool()
+        # in the order of their chains; a group that was split has its second half at the end of the crews
+        self.pool = Pool(sorted((each.group for each in self.crews), key=lambda group: group.identities[0]))
         return crew
-
-    def _order_pool(self) -> None:
-        """Groups in the order of their chains; a group that was split has its second half at the end of the crews."""
-        self.pool = Pool(sorted((crew.group for crew in self.crews), key=lambda group: group.identities[0]))
 
     def _split(self, crew: Crew) -> None:
         """Too many chains for the memory of a device: two groups, of which one may have to wait for the other."""
-        self._dismiss(crew)
-        identities = crew.group.identities
+        crew.dismiss()
+        identities, staff = crew.group.identities, crew.staff
         half = -(-len(identities) // 2)
         self.display.say(f"{crew.group.name} are too many for the memory of a device: two groups, in turn if need be")
         crew.group = Group(identities[:half])
-        other = self._add_crew(identities[half:])
-        # the checkpoint before the first step is of the whole group: removed before the plan changes, it is made again in any case
+        other = self._add_crew(identities[half:], staff)
+        # the checkpoint before the first step is that of the whole group.  It is removed before the plan changes; a new one
+        # is made in any case
         checkpoint.remove_all(crew.folder)
-        self.plan["groups"] = [each.group.identities for each in self.crews]
-        write_text(self.folder / PLAN, json.dumps(self.plan) + "\n")
+        staff.plan.regrouped([each.group.identities for each in self.crews]).write(self.folder)
         crew.saved = -1
-        self._start(crew)
-        self._start(other)
-
-    def _read_plan(self) -> dict[str, Any]:
-        path = self.folder / PLAN
-        if not path.is_file():
-            raise InputError(f"{self.folder}: this run began without --cluster; resume it without")
-        try:
-            plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            raise InputError(f"{path}: damaged; begin anew with --overwrite") from None
-        return plan
-
-    def _packing(self) -> str:
-        sizes = [len(crew.group.identities) for crew in self.crews]
-        each = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} or {max(sizes)}"
-        kind = "GPU" if self.device == "cuda" else f"{self.threads} CPU core(s)"
-        shared = f", {self.shards} of which share the data of a group" if self.shards > 1 else ""
-        return f"{self.chains} chains in {len(sizes)} group(s) of {each}, each on a worker with {kind}{shared}"
+        crew.start()
+        other.start()
 
     def _remember(self, crew: Crew) -> None:
-        """What lies on the disk of a group."""
+        """What is stored in the folder of a group."""
         remove_leftovers(crew.folder)
-        saved = crew.newest(self.display.say)
+        saved = crew.newest()
         if saved is None:
             return
         check_same_run(saved.record["about"], self.about)
@@ -179,75 +125,15 @@ class ClusterRun:
         crew.group.remember(state)
         crew.saved, crew.done = state.step, state.step >= self.total
 
-    # workers
+    # supervision
 
-    def _start(self, crew: Crew) -> None:
-        """Ask Ray for workers; where there is no room they begin as soon as there is."""
-        options: dict[str, Any] = {
-            "num_cpus": self.threads,
-            "num_gpus": 1 if self.device == "cuda" else 0,
-            "max_restarts": 0,
-            "max_concurrency": 2,
-        }
-        if self.shards > 1:
-            options |= self._placed_together(crew, options)
-        crew.workers = [self.actor.options(**options).remote(self.device, self.threads) for _ in range(self.shards)]
-        crew.asked, crew.began = time.monotonic(), False
-        if self.shards > 1:
-            crew.meeting = crew.workers[0].rendezvous.remote()
-        else:
-            self._send_off(crew, [Shard()])
-
-    def _send_off(self, crew: Crew, shards: list[Shard]) -> None:
-        saved = crew.newest(self.display.say)
-        crew.streams = [
-            worker.run.options(num_returns="streaming").remote(self.make_reference, crew.group.identities, saved, shard)
-            for worker, shard in zip(crew.workers, shards)
-        ]
-
-    def _meet(self, crew: Crew, leaving: bool) -> None:
-        """Workers that share data begin when the first of them has said where they meet."""
-        if not self.ray.wait([crew.meeting], timeout=0)[0]:
-            return
-        try:
-            address = self.ray.get(crew.meeting)
-        except self.ray.exceptions.RayError as cause:
-            self._vanished(crew, cause, leaving)
-            return
-        crew.meeting = None
-        self._send_off(crew, [Shard(rank, self.shards, address) for rank in range(self.shards)])
-
-    def _placed_together(self, crew: Crew, options: dict[str, Any]) -> dict[str, Any]:
-        """All workers of a group or none: else two groups could wait for each other for ever."""
-        from ray.util.placement_group import placement_group
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        bundle = {"CPU": options["num_cpus"], **({"GPU": 1} if options["num_gpus"] else {})}
-        crew.placement = placement_group([bundle] * self.shards, strategy="PACK")
-        return {"scheduling_strategy": PlacementGroupSchedulingStrategy(crew.placement)}
-
-    def _dismiss(self, crew: Crew) -> None:
-        for worker in crew.workers:
-            self.ray.kill(worker)
-        if crew.placement is not None:
-            from ray.util.placement_group import remove_placement_group
-
-            remove_placement_group(crew.placement)
-        crew.workers, crew.streams, crew.placement, crew.meeting = [], [], None, None
-
-    # the loop
-
-    def _look_after(self, pending: list[int]) -> None:
+    def _supervise(self, pending: list[int]) -> None:
         for crew in self.crews:
             if not crew.done:
-                self._start(crew)
+                crew.start()
         leave_at, told = None, 0.0
         while any(crew.workers for crew in self.crews):
-            leaving = leave_at is not None
-            for crew in self.crews:
-                if crew.meeting is not None:
-                    self._meet(crew, leaving)
-            heard = self._hear_all(leaving)
+            heard = self._hear_all(leaving=leave_at is not None)
             if not heard or time.monotonic() - told > TELL:
                 self._tell()
                 told = time.monotonic()
@@ -255,10 +141,7 @@ class ClusterRun:
                 self.display.say("stopping: the workers save where they are")
                 leave_at = time.monotonic() + LEAVE
                 for crew in self.crews:
-                    if crew.began:
-                        crew.workers[0].stop.remote()
-                    else:
-                        self._dismiss(crew)
+                    crew.stop()
             if leave_at is not None and time.monotonic() > leave_at:
                 break
         self._tell()
@@ -267,6 +150,11 @@ class ClusterRun:
 
     def _hear_all(self, leaving: bool) -> bool:
         """One report of each worker that has one; whether there was any."""
+        for crew in self.crews:
+            try:
+                crew.meet()
+            except self.ray.exceptions.RayError as cause:
+                self._vanished(crew, cause, leaving)
         streams = {stream: crew for crew in self.crews for stream in crew.streams}
         if not streams:
             time.sleep(TELL)
@@ -286,18 +174,18 @@ class ClusterRun:
             crew.streams.remove(stream)
             crew.done = crew.saved >= self.total
             if crew.done or leaving:
-                self._dismiss(crew)
+                crew.dismiss()
             elif not crew.streams:
                 crew.errors += 1
                 self._replace(crew, "its worker ended too early", crew.errors > ERRORS, leaving)
         except InputError as cause:
-            self._give_up(crew, _words(cause))
+            self._give_up(crew, one_line(cause))
         except self.ray.exceptions.RayTaskError as cause:
-            if not leaving and crew.saved <= 0 and len(crew.group.identities) > 1 and _out_of_memory(cause):
+            if not leaving and crew.saved <= 0 and len(crew.group.identities) > 1 and out_of_memory(cause):
                 self._split(crew)
                 return
             crew.errors += 1
-            self._replace(crew, _words(cause), crew.errors > ERRORS, leaving)
+            self._replace(crew, one_line(cause), crew.errors > ERRORS, leaving)
         except self.ray.exceptions.RayError as cause:
             self._vanished(crew, cause, leaving)
         else:
@@ -305,24 +193,24 @@ class ClusterRun:
 
     def _vanished(self, crew: Crew, cause: BaseException, leaving: bool) -> None:
         crew.vanished += 1
-        self._replace(crew, f"its worker is gone ({_words(cause)})", crew.vanished > LOST_WORKERS, leaving)
+        self._replace(crew, f"its worker is gone ({one_line(cause)})", crew.vanished > LOST_WORKERS, leaving)
 
     def _replace(self, crew: Crew, why: str, too_often: bool, leaving: bool) -> None:
-        self._dismiss(crew)
+        crew.dismiss()
         if leaving:
             return
         if too_often:
             self._give_up(crew, why)
             return
-        self.display.say(f"{crew.group.name}: {why}; another worker goes on from step {max(crew.saved, 0)}")
-        time.sleep(min(PAUSE * (crew.vanished + crew.errors), 2.0))  # a fault that comes at once, again and again
-        self._start(crew)
+        self.display.say(f"{crew.group.name}: {why}; another worker continues from step {max(crew.saved, 0)}")
+        time.sleep(min(PAUSE * (crew.vanished + crew.errors), 2.0))  # for faults that repeat at once
+        crew.start()
 
     def _give_up(self, crew: Crew, why: str) -> None:
-        self._dismiss(crew)
+        crew.dismiss()
         crew.group.lost = why
         self.display.say(
-            f"{crew.group.name} {'is' if len(crew.group.identities) == 1 else 'are'} left out, the others go on: {why}"
+            f"{crew.group.name} {'is' if len(crew.group.identities) == 1 else 'are'} left out, the others continue: {why}"
         )
 
     def _take(self, crew: Crew, report: Report) -> None:
@@ -388,29 +276,3 @@ class ClusterRun:
                 break
             self.log.write(self.pool.record(step))
             self.written = step
-
-
-def forget(folder: Path) -> None:
-    """Remove what an earlier run on a cluster left in a folder."""
-    (folder / PLAN).unlink(missing_ok=True)
-    for group in (folder / "workers").glob("[0-9]*"):
-        checkpoint.remove_all(group)
-
-
-def began_on_cluster(folder: Path) -> bool:
-    """Whether a run folder belongs to a run on a cluster."""
-    return (folder / PLAN).is_file()
-
-
-def _out_of_memory(cause: BaseException) -> bool:
-    """Of a GPU, or of the CPU where the system refuses memory."""
-    inner = getattr(cause, "cause", None) or cause
-    return isinstance(inner, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(inner)
-
-
-def _words(cause: BaseException) -> str:
-    """One line: of an error that a worker raised, the error itself and not Ray's account of it."""
-    inner = getattr(cause, "cause", None) or cause
-    lines = [line.strip() for line in str(inner).splitlines() if line.strip()]
-    name = "" if isinstance(inner, InputError) else f"{type(inner).__name__}: "
-    return (name + (lines[0] if lines else "")).rstrip(": ")

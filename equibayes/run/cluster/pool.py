@@ -94,7 +94,7 @@ class Pool:
         return agreement(history, good)
 
     def state(self) -> RunState:
-        """What one run of all chains would remember, as far as a posterior is made of it.  Chains that are left out count as failed."""
+        """What one run of all chains would remember, as far as a posterior is made of it."""
         kept = [group for group in self.groups if group.lost is None]
         count = min((len(group.samples) for group in kept), default=0)
         shape = next(iter(kept[0].samples.values()))[0].shape[1:] if count else torch.Size([0])
@@ -104,11 +104,11 @@ class Pool:
             samples.append(torch.cat([part[0] for part in parts]))
             marks.append(torch.cat([part[1] for part in parts]))
         state = RunState.start(samples[-1] if samples else torch.zeros(self.chains, 0))
-        history = self.history()
-        lost = [group.lost is not None for group in self.groups for _ in group.identities]
-        diverged = history[-1]["failed"] if history else lost
-        state.failed = torch.tensor(lost) | torch.tensor(diverged)
-        state.samples, state.kept, state.history = samples, marks, history
+        state.samples, state.kept, state.history = samples, marks, self.history()
+        state.lost = {chain: group.lost for group in self.groups if group.lost for chain in group.identities}
+        if state.history:
+            diverged = state.history[-1]["failed"]
+            state.failed = torch.tensor([bad and chain not in state.lost for chain, bad in enumerate(diverged)])
         state.events = [event for group in self.groups for event in group.events]
         state.events += [f"{group.name} left out: {group.lost}" for group in self.groups if group.lost]
         return state

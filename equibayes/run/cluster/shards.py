@@ -14,6 +14,7 @@ from datetime import timedelta
 import torch
 from torch import distributed
 
+from equibayes.bayes.likelihood import log_likelihood
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.bayes.prior import Prior
@@ -66,6 +67,10 @@ class ShardedPotential(Potential):
         self.shard, self.total = shard, total
 
     @property
+    def fusable(self) -> bool:
+        return False
+
+    @property
     def data_size(self) -> int:
         return self.total
 
@@ -79,13 +84,13 @@ class ShardedPotential(Potential):
         graph, labels = self.data.batch(own)
         theta = position.detach().requires_grad_()
         output = self.model(theta, graph, differentiable=True)
-        per_structure = self.log_likelihood(output, graph, labels)
+        per_structure = log_likelihood(output, graph, labels)
         likelihood = (per_structure * weight).sum(1)
         (gradient,) = torch.autograd.grad(likelihood.sum(), theta)
         # sums over components, to be divided when all are there
         real = graph.real.to(output.forces)
         size = own.shape[1]
-        counted = torch.cat([weight, weight.new_zeros(len(weight), 1)], 1)  # the last place: atoms that only fill up
+        counted = torch.cat([weight, weight.new_zeros(len(weight), 1)], 1)  # the last place: padding atoms
         atoms = counted.gather(1, graph.structure.expand(len(weight), -1).clamp(max=size)).to(real) * real
         with torch.no_grad():
             error = (output.forces - labels.forces).abs().mean(-1)

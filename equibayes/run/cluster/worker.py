@@ -16,12 +16,13 @@ from typing import Any
 import torch
 
 from equibayes.allocator import keep_freed_memory
+from equibayes.run.chains import Chains
 from equibayes.run.checkpoint import Checkpoint
 from equibayes.run.cluster.shards import Shard
-from equibayes.run.loop import ChainRunner, Interrupted, check_same_run
+from equibayes.run.interrupt import Interrupted
+from equibayes.run.loop import run
 from equibayes.run.progress import Silent
-from equibayes.run.records import MetricsLog
-from equibayes.run.state import RunState
+from equibayes.run.store import NoStore
 from equibayes.version import __version__
 
 # seconds between two reports of the step alone
@@ -78,37 +79,27 @@ Report = Began | Stepped | Said | Recorded | Collected | Saved
 Send = Callable[[Report], None]
 
 
-class ReportingRunner(ChainRunner):
-    """A `ChainRunner` that sends what it would write."""
+class RemoteStore(NoStore):
+    """Sends what a folder would keep, and continues from the checkpoint that the worker was given."""
 
-    send: Send
-    saved: Checkpoint | None = None
-    stops: list[int]
+    def __init__(self, send: Send, saved: Checkpoint | None = None) -> None:
+        self.send, self.saved = send, saved
 
-    def report_to(self, send: Send, saved: Checkpoint | None) -> None:
-        self.send, self.saved, self.stops = send, saved, []
-        self.display = Reporter(send)
-
-    def _resumed(self) -> RunState:
-        assert self.saved is not None
-        check_same_run(self.saved.record["about"], self.about)
-        # clones: a tensor that came over the network is not aligned as usual, which some kernels' last bits depend on
+    def load(self, say: Callable[[str], None]) -> Checkpoint | None:
+        if self.saved is None:
+            return None
+        # clones: a tensor from the network is not aligned as usual, and the last bits of some kernels depend on that
         tensors = {name: tensor.clone() for name, tensor in self.saved.tensors.items()}
-        return RunState.from_checkpoint(Checkpoint(tensors, self.saved.record), self.device)
+        return Checkpoint(tensors, self.saved.record)
 
-    def _loop(self, state: RunState, log: MetricsLog | None, pending: list[int]) -> None:
-        super()._loop(state, log, self.stops)
+    def collect(self, number: int, samples: torch.Tensor, kept: torch.Tensor) -> None:
+        self.send(Collected(number, samples, kept))
 
-    def _collect(self, state: RunState) -> None:
-        super()._collect(state)
-        self.send(Collected(len(state.samples) - 1, state.samples[-1], state.kept[-1]))
-
-    def _save(self, state: RunState) -> None:
-        tensors, record = state.to_checkpoint(self.about)
-        # copies: the first steps go on in these very tensors while they travel
-        copies = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-        lists = {"history": list(record["history"]), "events": list(record["events"])}
-        self.send(Saved(state.step, Checkpoint(copies, {**record, **lists})))
+    def save(self, step: int, state: Checkpoint) -> None:
+        # copies: the next steps change these tensors and lists while they are being sent
+        tensors = {name: tensor.detach().cpu().clone() for name, tensor in state.tensors.items()}
+        lists = {"history": list(state.record["history"]), "events": list(state.record["events"])}
+        self.send(Saved(step, Checkpoint(tensors, {**state.record, **lists})))
 
 
 class Reporter(Silent):
@@ -129,18 +120,20 @@ class Reporter(Silent):
         self.send(Said(message))
 
 
-Make = Callable[[Sequence[int], str, Shard], ReportingRunner]
-"""Makes the runner of the chains with these numbers on a device, cpu or cuda; `Shard` says which part of the data this worker holds."""
+Make = Callable[[Sequence[int], str, Shard], Chains]
+"""Makes the chains with given identities on a device, cpu or cuda; see `maker.py`."""
 
 
 class Worker:
-    """The actor: one device.  Two threads, since it must hear `stop` while chains run."""
+    """The Ray actor: one device.  It has two threads, so that `stop` is heard while chains run."""
 
     def __init__(self, device: str, threads: int) -> None:
         keep_freed_memory()
         self.device, self.threads = device, threads
-        self.runner: ReportingRunner | None = None
-        self.stopping = False
+        self.stops: list[int] = []
+
+    def display(self, send: Send) -> Silent:
+        return Reporter(send)
 
     def rendezvous(self) -> str:
         """Where the workers that share the data of some chains can meet: this one listens."""
@@ -166,9 +159,7 @@ class Worker:
 
     def stop(self) -> None:
         """Save and leave, at the next step."""
-        self.stopping = True
-        if self.runner is not None:
-            self.runner.stops.append(int(signal.SIGTERM))
+        self.stops.append(int(signal.SIGTERM))
 
     def _work(
         self,
@@ -181,13 +172,11 @@ class Worker:
         try:
             torch.set_num_threads(self.threads)
             put(Began(platform.node(), {"equibayes": __version__, "torch": torch.__version__}))
+            send = put if shard.rank == 0 else _nobody
             with shard.joined():
-                runner = make(identities, self.device, shard)
-                runner.report_to(put if shard.rank == 0 else _nobody, saved)
-                self.runner = runner
-                if self.stopping:  # the user did not wait for the data to be prepared
-                    self.stop()
-                runner.run(resume=saved is not None)
+                run(
+                    make(identities, self.device, shard), RemoteStore(send, saved), self.display(send), stops=self.stops
+                )
             put(None)
         except Interrupted:
             put(None)

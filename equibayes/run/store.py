@@ -1,0 +1,134 @@
+"""Where a run keeps what it needs to resume, and what it reports: nowhere, in a folder, or with a remote driver.
+
+The remote store is in `cluster/worker.py`.  The folder of `ethanol.posterior` is `ethanol.run/`:
+
+| file                            | content                                            |
+|---------------------------------|----------------------------------------------------|
+| `config.yaml`                   | the settings in effect                             |
+| `metrics.jsonl`                 | one record per line                                |
+| `checkpoint-STEP.safetensors`   | the two newest checkpoints                         |
+| `plan.json`, `workers/`         | of a run on a cluster: its groups and their checkpoints |
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+
+from equibayes.errors import InputError
+from equibayes.run import checkpoint
+from equibayes.run.checkpoint import Checkpoint
+from equibayes.run.records import MetricsLog
+
+CLUSTER_PLAN = "plan.json"
+"""Only a run on a cluster has one."""
+
+
+class Store(Protocol):
+    """What the loop tells about the state of its chains."""
+
+    def load(self, say: Callable[[str], None]) -> Checkpoint | None:
+        """The checkpoint to continue from; None: begin."""
+
+    def open(self, step: int) -> None:
+        """Records follow, from `step` on."""
+
+    def record(self, record: dict[str, Any]) -> None: ...
+
+    def collect(self, number: int, samples: torch.Tensor, kept: torch.Tensor) -> None:
+        """Sample `number` of all chains, [K, P], and which of them count, [K]."""
+
+    def save(self, step: int, state: Checkpoint) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class NoStore:
+    """Keeps nothing; the samples are in the state that the loop returns."""
+
+    def load(self, say: Callable[[str], None]) -> Checkpoint | None:
+        return None
+
+    def open(self, step: int) -> None:
+        pass
+
+    def record(self, record: dict[str, Any]) -> None:
+        pass
+
+    def collect(self, number: int, samples: torch.Tensor, kept: torch.Tensor) -> None:
+        pass
+
+    def save(self, step: int, state: Checkpoint) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class FolderStore(NoStore):
+    """Checkpoints and metrics in a folder.  Samples are part of the checkpoints."""
+
+    def __init__(self, folder: Path, *, resume: bool = False, tensorboard: bool = False) -> None:
+        self.folder, self.resume, self.tensorboard = folder, resume, tensorboard
+        self._log: MetricsLog | None = None
+
+    def load(self, say: Callable[[str], None]) -> Checkpoint | None:
+        return checkpoint.load_newest(self.folder, say) if self.resume else None
+
+    def open(self, step: int) -> None:
+        self._log = MetricsLog(self.folder, keep_until=step, tensorboard=self.tensorboard)
+
+    def record(self, record: dict[str, Any]) -> None:
+        if self._log is not None:
+            self._log.write(record)
+
+    def save(self, step: int, state: Checkpoint) -> None:
+        checkpoint.save(self.folder, step, state)
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+
+
+def run_folder(output: str | Path) -> Path:
+    """Where checkpoints and metrics of a posterior are: `ethanol.posterior` -> `ethanol.run/`."""
+    path = Path(output)
+    return path.with_name((path.stem if path.suffix == ".posterior" else path.name) + ".run")
+
+
+def begun(output: str | Path) -> Literal["here", "cluster"] | None:
+    """Where the run of an output has begun, so that it can be resumed: on this machine, on a cluster, or not at all."""
+    folder = run_folder(output)
+    if (folder / CLUSTER_PLAN).is_file():
+        return "cluster"
+    return "here" if folder.is_dir() and checkpoint.newest_first(folder) else None
+
+
+def clear(folder: Path) -> None:
+    """Remove the checkpoints of an earlier run."""
+    (folder / CLUSTER_PLAN).unlink(missing_ok=True)
+    for place in (folder, *(folder / "workers").glob("[0-9]*")):
+        checkpoint.remove_all(place)
+
+
+def check_same_run(saved: dict[str, Any], now: dict[str, Any]) -> None:
+    """An `InputError` that names the first difference between a checkpoint's run and this one."""
+    remedy = "resume with the same data and settings, or begin another run with another -o"
+    for key in sorted(set(saved) | set(now)):
+        if key != "config" and saved.get(key) != now.get(key):
+            raise InputError(f"--resume: {key} changed since the run began; {remedy}")
+    before, after = _flat(saved.get("config", {})), _flat(now.get("config", {}))
+    for key in sorted(set(before) | set(after)):
+        if before.get(key) != after.get(key):
+            raise InputError(
+                f"--resume: {key} was {before.get(key)} when the run began and is {after.get(key)} now; {remedy}"
+            )
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        result |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return result
