@@ -5,29 +5,32 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from equibayes.baselines.potentials import DropoutPotential, PointPotential
 
-from equibayes.baselines.train import baseline_config, train
-from equibayes.bayes.potential import Potential
+from equibayes.baselines.train import baseline_chains, baseline_config, train
+from equibayes.bayes.potential import Dropout, Potential
 from equibayes.bayes.prior import Flat
+from equibayes.engine.select import reference_stepper
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
-from equibayes.posterior.sample import make_runner
-from equibayes.run.loop import AVERAGE_DECAY
+from equibayes.run import Run
+from equibayes.run.chains import make_chains
+from equibayes.run.loop import AVERAGE_DECAY, run
 from equibayes.run.prepare import prepare
-from equibayes.run.progress import Silent
-from equibayes.sampling.dropout import RATE, dropout_mask
+from equibayes.sampling import sghmc
+from equibayes.sampling.chain import Stretch
+from equibayes.sampling.dropout import RATE, STREAM_TRAIN, dropout_mask
 from equibayes.sampling.noise import NoiseKey
-from tests.runs import ethanol_frames, small_config
+from tests.runs import Trial, ethanol_frames, small_config
 
 DATA = ethanol_frames()
+CPU = Run(device="cpu")
 CONFIG = small_config({"network": {"model_dtype": "float64"}})
 
 
 @pytest.fixture(scope="module")
 def trained() -> dict[str, Posterior]:
-    return {kind: train(kind, DATA, CONFIG, device="cpu") for kind in ("ensemble", "dropout", "point")}
+    return {kind: train(kind, DATA, CONFIG, run=CPU) for kind in ("ensemble", "dropout", "point")}
 
 
 def test_number_of_members(trained: dict[str, Posterior]) -> None:
@@ -60,9 +63,7 @@ def test_temperature_zero_has_no_noise() -> None:
     for seed in (1, 2):
         own = replace(baseline_config("point", config, 16), seed=seed)
         ready = replace(prepare(DATA, replace(own, seed=0)), config=own)
-        runner = make_runner(ready, DATA, torch.device("cpu"), Silent())
-        runner.start = start
-        ends.append(runner.run().sampler.position)
+        ends.append(run(make_chains(ready, DATA, "cpu", start=start)).sampler.position)
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-9, atol=1e-9)
 
 
@@ -72,7 +73,7 @@ def test_point_objective_is_nequips() -> None:
     resident = prepared.resident(prepared.train, "cpu")
     theta = prepared.model.layout.start(2, 0, torch.float64)
     indices = torch.arange(4)[None]
-    found = PointPotential(prepared.model, resident)(theta, indices).gradient
+    found = Potential(prepared.model, resident, Flat(), objective="squares")(theta, indices).gradient
     graph, labels = resident.batch(indices)
     free = theta.clone().requires_grad_()
     output = prepared.model(free, graph, differentiable=True)
@@ -96,19 +97,18 @@ def test_point_has_one_sigma_its_error_on_held_back_frames(trained: dict[str, Po
 
 def test_point_needs_held_back_frames() -> None:
     with pytest.raises(InputError, match=r"data\.validation"):
-        train("point", DATA, small_config({"data": {"validation": 0}}), device="cpu")
+        train("point", DATA, small_config({"data": {"validation": 0}}), run=CPU)
 
 
 def test_point_keeps_a_moving_average() -> None:
     ready = prepare(DATA, baseline_config("point", CONFIG, 16))
-    runner = make_runner(ready, DATA, torch.device("cpu"), Silent())
-    runner.average = True
-    seen = []
-    step = runner._step
-    runner._step = lambda state, plan: (step(state, plan), seen.append(state.sampler.position.clone()))[0]  # type: ignore[assignment,method-assign,misc]
-    state = runner.run()
-    average = runner._begin().sampler.position.clone()
-    for position in seen:
+    trial = Trial(baseline_chains("point", ready, DATA, "cpu"))
+    assert trial.chains.average
+    seen: list[torch.Tensor] = []
+    trial.watch(lambda position, indices, evaluation: seen.append(position.clone()))
+    state = trial.run()
+    average = seen[0]
+    for position in [*seen[1:], state.sampler.position]:
         average = AVERAGE_DECAY * average + (1 - AVERAGE_DECAY) * position
     torch.testing.assert_close(state.samples[-1], average)
 
@@ -125,8 +125,16 @@ def test_dropout_acts_in_training() -> None:
     prepared = prepare(DATA, CONFIG)
     resident = prepared.resident(prepared.train, "cpu")
     theta, indices = prepared.model.layout.start(1, 0, torch.float64), torch.arange(4)[None]
-    potential = DropoutPotential(prepared.model, resident, seed=0)
-    with_masks = [potential(theta, indices, potential.mask(step, (0,), 4)).potential for step in (0, 1)]
+    dropout = Dropout(RATE, 0, STREAM_TRAIN)
+    potential = Potential(prepared.model, resident, Flat(), dropout=dropout)
+    plan = CONFIG.schedule(16).at(0)
+    with_masks = []
+    for step in (0, 1):
+        state = sghmc.init(theta)
+        stepper = reference_stepper(potential, state, NoiseKey(0, (0,)), CONFIG.sampler)
+        seen = stepper.advance(Stretch(step, [plan], indices[None]), torch.zeros(1, 1, dtype=torch.float64))
+        assert seen is not None
+        with_masks.append(seen.potential)
     plain = Potential(prepared.model, resident, Flat())(theta, indices).potential
     assert with_masks[0] != with_masks[1]
     assert with_masks[0] != plain

@@ -11,9 +11,9 @@ from equibayes.data import Dataset
 from equibayes.errors import InputError
 from equibayes.learning.resample import ResampleSettings, resample, seed_of, starts, warm_config
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.sample import make_runner, sample
+from equibayes.posterior.sample import sample
+from equibayes.run.chains import make_chains
 from equibayes.run.prepare import hold_back, lay_out, prepare
-from equibayes.run.progress import Silent
 from tests.runs import ethanol_frames, small_config
 from tests.samples import water
 from tests.simulate.posteriors import ETHANOL
@@ -43,18 +43,18 @@ def test_starts_are_the_latest_of_each_chain(before: Posterior) -> None:
 def test_the_start_is_where_the_first_step_begins_and_the_prior_stays(before: Posterior) -> None:
     train, validation = parts(4)
     prepared = lay_out(train, validation, small_config(), network=before.network, reference=before.reference)
-    runner = make_runner(prepared, train, CPU, Silent(), start=starts(before, 2))
-    assert torch.equal(runner._begin().sampler.position, before.samples[[2, 3]])
-    assert isinstance(runner.potential.prior, StandardNormal)
-    assert "the start" in runner.about
-    assert "the start" not in make_runner(prepared, train, CPU, Silent()).about
+    chains = make_chains(prepared, train, CPU, start=starts(before, 2))
+    assert torch.equal(chains.begin().sampler.position, before.samples[[2, 3]])
+    assert isinstance(chains.potential.prior, StandardNormal)
+    assert "the start" in chains.about
+    assert "the start" not in make_chains(prepared, train, CPU).about
 
 
 def test_a_start_that_does_not_fit() -> None:
     data = ethanol_frames()
     prepared = prepare(data, small_config())
     with pytest.raises(InputError, match=r"a start of shape \(2, 7\) does not fit 2 chains with \d+ weights"):
-        make_runner(prepared, data, CPU, Silent(), start=torch.zeros(2, 7))
+        make_chains(prepared, data, CPU, start=torch.zeros(2, 7))
 
 
 def test_scales_and_reference_are_taken_over(before: Posterior) -> None:

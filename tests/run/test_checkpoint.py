@@ -18,10 +18,9 @@ from equibayes.posterior.sample import sample
 from equibayes.run import checkpoint
 from equibayes.run.checkpoint import Checkpoint
 from equibayes.run.interrupt import Interrupted
-from equibayes.run.loop import ChainRunner
 from equibayes.run.records import MetricsLog
 from equibayes.run.state import RunState
-from equibayes.run.store import check_same_run
+from equibayes.run.store import FolderStore, check_same_run
 from tests.runs import Listener, ethanol_frames, runner_of, small_config
 
 
@@ -261,7 +260,7 @@ def test_resume_works_from_the_first_moment(tmp_path: Path, uninterrupted: tuple
     def fail(*arguments: object) -> None:
         raise Fault
 
-    runner._step = fail  # type: ignore[method-assign, assignment]
+    runner.watch(fail)
     with pytest.raises(Fault):
         runner.run()
     assert_same_state(run(tmp_path, resume=True), uninterrupted[0])
@@ -269,14 +268,14 @@ def test_resume_works_from_the_first_moment(tmp_path: Path, uninterrupted: tuple
 
 def test_checkpoints_keep_to_their_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[int] = []
-    monkeypatch.setattr(ChainRunner, "_save", lambda self, state: saved.append(state.step))
+    monkeypatch.setattr(FolderStore, "save", lambda self, step, state: saved.append(step))
     run(tmp_path, output={"checkpoint_seconds": 3600})
     assert saved == [0, 64]
 
 
-def test_resume_without_a_folder() -> None:
+def test_resume_without_an_output() -> None:
     with pytest.raises(InputError, match="nothing to resume"):
-        runner_of(ethanol_frames(), small_config()).run(resume=True)
+        sample(ethanol_frames(), small_config(), resume=True)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +300,7 @@ def test_an_earlier_run_does_not_outlive_a_new_one(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "a.run", 5000, example(5000))
     config = small_config({"samples": 2, "burn_in": {"steps": 4}})
     with pytest.raises(
-        InputError, match="holds an earlier run; continue it with --resume, or begin anew with --overwrite"
+        InputError, match="holds an earlier run; continue it with --resume, or start over with --overwrite"
     ):
         sample(ethanol_frames(), config, output=output, device="cpu")
     posterior = sample(ethanol_frames(), config, output=output, overwrite=True, device="cpu")

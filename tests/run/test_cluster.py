@@ -17,13 +17,14 @@ from equibayes.config import merge, template
 from equibayes.data import Dataset
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.sample import check_output, make_runner, sample, sample_prepared
-from equibayes.posterior.sample_cluster import Maker
+from equibayes.posterior.sample import sample, sample_prepared
+from equibayes.run import Run
+from equibayes.run.chains import Chains, make_chains
 from equibayes.run.cluster.connect import ClusterOptions, connected, packed
+from equibayes.run.cluster.maker import Maker
 from equibayes.run.cluster.shards import Shard
-from equibayes.run.cluster.worker import ReportingRunner
+from equibayes.run.loop import run
 from equibayes.run.prepare import prepare
-from equibayes.run.progress import Silent
 from tests.clusters import Nodes, nodes
 from tests.runs import Listener, ethanol_frames, small_config
 
@@ -66,7 +67,7 @@ def undisturbed(data: Dataset, config: Any, groups: list[list[int]]) -> dict[int
     torch.set_num_threads(1)
     prepared, found = prepare(data, config), {}
     for group in groups:
-        state = make_runner(prepared, data, torch.device("cpu"), Silent(), group).run()
+        state = run(make_chains(prepared, data, "cpu", identities=group))
         found |= {chain: torch.stack(state.samples)[:, place] for place, chain in enumerate(group)}
     return found
 
@@ -120,7 +121,7 @@ def test_workers_and_nodes_die(
     posterior = sample(data, small_config(LONG), output=tmp_path / "a.posterior", display=display, cluster=options)
     assert not display.harm, "the run was over before the harm was done"
     # the node may have had no work left
-    assert sum("another worker goes on from step" in message for message in display.messages) >= 1
+    assert sum("another worker continues from step" in message for message in display.messages) >= 1
     assert_same(posterior, expected)
     steps = [json.loads(line)["step"] for line in (tmp_path / "a.run/metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(set(steps))
@@ -142,30 +143,29 @@ def test_chains_that_fail_for_good_are_left_out(data: Dataset, connection: Nodes
     posterior = sample_prepared(
         prepared,
         data,
+        Run(tmp_path / "a.posterior", display=display, cluster=ClusterOptions(connection.address, chains_per_device=1)),
         start=start,
-        output=tmp_path / "a.posterior",
-        display=display,
-        cluster=ClusterOptions(connection.address, chains_per_device=1),
     )
     assert any("3 group(s) of 1" in message for message in display.messages), "one had to wait for its turn"
     assert any("chain 1 is left out" in message and "diverged" in message for message in display.messages)
     assert posterior.chain.tolist() == [0, 2, 0, 2]
     assert posterior.samples.isfinite().all()
-    assert posterior.verdict["failed_chains"] == [1]
+    assert posterior.verdict["failed_chains"] == [], "the worker's error is the reason, whatever it says"
+    assert list(posterior.verdict["lost_chains"]) == ["1"]
     assert any(
-        word.startswith("chain 1 gave no samples: every chain diverged") for word in posterior.verdict["warnings"]
+        word.startswith("chains [1] gave no samples: every chain diverged") for word in posterior.verdict["warnings"]
     )
     assert posterior.history[-1]["log_posterior"][1] is None
     torch.set_num_threads(1)
     for chain in (0, 2):
-        bare = make_runner(prepared, data, torch.device("cpu"), Silent(), [chain], start=start).run()
+        bare = run(make_chains(prepared, data, "cpu", identities=[chain], start=start))
         assert torch.equal(posterior.samples[posterior.chain == chain], torch.stack(bare.samples)[:, 0])
 
 
 class SmallDevice(Maker):
     """Stands in for a GPU that holds one chain and no more."""
 
-    def __call__(self, identities: Sequence[int], device_name: str, shard: Shard) -> ReportingRunner:
+    def __call__(self, identities: Sequence[int], device_name: str, shard: Shard) -> Chains:
         if len(identities) > 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return super().__call__(identities, device_name, shard)
@@ -176,7 +176,7 @@ def test_chains_that_do_not_fit_take_turns(
     data: Dataset, connection: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two devices, three chains, room for one on each: the group of two is halved, and the plan says so."""
-    monkeypatch.setattr("equibayes.posterior.sample_cluster.Maker", SmallDevice)
+    monkeypatch.setattr("equibayes.posterior.sample.Maker", SmallDevice)
     config = small_config({"chains": 3, "samples": 6})
     display = Listener()
     options = ClusterOptions(connection.address)
@@ -222,7 +222,7 @@ def test_the_driver_is_killed(cluster: Nodes, expected: dict[int, torch.Tensor],
     step = max(saved_steps(tmp_path))
     assert step < 340, "the run must still be going: make it longer"
     with pytest.raises(InputError, match=r"began with --cluster; to resume it add --cluster"):
-        check_output(tmp_path / "a.posterior", resume=True, overwrite=False)
+        Run(tmp_path / "a.posterior", resume=True).check()
     again = driver(tmp_path, cluster.address, "--resume")
     output, _ = again.communicate(timeout=120)
     assert again.returncode == 0, output

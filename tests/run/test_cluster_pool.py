@@ -68,7 +68,8 @@ def test_lost_groups_have_no_samples() -> None:
     both.groups[0].samples[0] = torch.ones(2, 5), torch.tensor([True, True])
     both.groups[1].lost = "its device burned"
     state = both.state()
-    assert state.failed.tolist() == [False, False, True]
+    assert state.failed.tolist() == [False, False, False]
+    assert state.lost == {2: "its device burned"}
     assert state.samples[0].shape == (3, 5)
     assert state.kept[0].tolist() == [True, True, False]
     assert state.events == ["chain 2 left out: its device burned"]

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,19 @@ import torch
 from equibayes.bayes.potential import Evaluation
 from equibayes.config import merge
 from equibayes.data import Dataset
+from equibayes.engine.select import make_stepper
 from equibayes.errors import InputError
 from equibayes.posterior.sample import gather
 from equibayes.run.guard import Guard, largest_difference
-from equibayes.run.loop import ChainRunner
+from equibayes.run.loop import Loop
 from equibayes.run.prepare import prepare
 from equibayes.run.settings import GuardSettings
 from equibayes.run.state import RunState
+from equibayes.run.store import NoStore
 from equibayes.sampling.schedule import StepPlan
 from equibayes.sampling.sghmc import SGHMCConfig
 from tests.run.test_loop import mixed
-from tests.runs import Listener, ethanol_frames, runner_of, small_config
+from tests.runs import Listener, Trial, ethanol_frames, runner_of, small_config
 
 # ---- what happens to a run (64 steps, looks every 10, mass frozen at 10, samples after 40 and 64)
 
@@ -44,19 +47,16 @@ def disturbed(
     spoil: Callable[[int, torch.Tensor], None],
     changes: dict[str, Any] = EARLY_FREEZE,
     **guard: Any,
-) -> tuple[ChainRunner, Callable[[], RunState], Listener]:
+) -> tuple[Trial, Callable[[], RunState], Listener]:
     """A run whose gradient [K, P] is spoiled in place by `spoil(step, gradient)`."""
-    listener = Listener()
+    listener, calls = Listener(), [0]
     runner = runner_of(data, small_config(changes, {"guard": guard}), display=listener)
-    evaluate, calls = runner.evaluate, [0]
 
-    def spoiled(position: torch.Tensor, indices: torch.Tensor, mask: torch.Tensor | None = None) -> Evaluation:
-        evaluation = evaluate(position, indices, mask)
+    def spoiled(position: torch.Tensor, indices: torch.Tensor, evaluation: Evaluation) -> None:
         spoil(calls[0], evaluation.gradient)
         calls[0] += 1
-        return evaluation
 
-    runner.evaluate = spoiled  # type: ignore[assignment]
+    runner.watch(spoiled)
     return runner, runner.run, listener
 
 
@@ -89,15 +89,9 @@ def test_while_the_mass_adapts_a_second_divergence_begins_the_chain_anew(data: D
         if step in (14, 24):
             gradient[1, 7] = torch.nan
 
-    runner, run, _ = disturbed(data, twice, {"burn_in": {"freeze_mass": 0.9}})
-    spoiled = runner.evaluate
-
-    def watched(position: torch.Tensor, indices: torch.Tensor, mask: torch.Tensor | None = None) -> Evaluation:
-        seen[len(seen)] = position.clone()
-        return spoiled(position, indices, mask)
-
-    runner.evaluate = watched  # type: ignore[assignment]
-    state = run()
+    runner, _, _ = disturbed(data, twice, {"burn_in": {"freeze_mass": 0.9}})
+    runner.watch(lambda position, indices, evaluation: seen.setdefault(len(seen), position.clone()))
+    state = runner.run()
     assert [message.split(": ")[1].split(",")[0] for message in state.events] == [
         "rolled back to step 10",
         "rolled back to step 0",
@@ -142,8 +136,8 @@ def test_a_chain_is_given_up_and_the_others_go_on(data: Dataset, undisturbed: Ru
     assert state.failed.tolist() == [False, True]
     for ours, theirs in zip(state.samples, undisturbed.samples):
         assert torch.equal(ours[0], theirs[0])
-    prepared = prepare(data, runner.config)
-    posterior = gather(prepared, state, runner.schedule.sample_steps)
+    prepared = prepare(data, runner.chains.config)
+    posterior = gather(prepared, state)
     assert posterior.chain.tolist() == [0, 0]
     assert posterior.verdict["failed_chains"] == [1]
     assert any("chains [1] diverged and gave no samples" in warning for warning in posterior.verdict["warnings"])
@@ -187,7 +181,7 @@ def test_what_was_done_survives_a_resume(data: Dataset, tmp_path: Path) -> None:
     runner, run, _ = disturbed(data, once)
     runner.folder = tmp_path
     state = run()
-    again = runner_of(data, runner.config, folder=tmp_path).run(resume=True)
+    again = runner_of(data, runner.chains.config, folder=tmp_path).run(resume=True)
     assert again.events == state.events
     assert again.slowdown.tolist() == [1.0, 0.5]
 
@@ -247,14 +241,15 @@ def test_a_chain_far_out_is_lost_however_quiet_it_is(plan: StepPlan) -> None:
 
 
 def test_a_run_gives_up_what_errs_by_many_times_the_size_of_its_forces() -> None:
-    """Frames of 3 and 9 atoms: those that only fill up have no forces, and do not count."""
+    """Frames of 3 and 9 atoms: padding atoms have no forces, and do not count."""
     data = mixed()
     runner = runner_of(data, small_config({"data": {"validation": 0}, "guard": {"retries": 0}}))
     forces = np.concatenate([structure.forces.ravel() for structure in data if structure.forces is not None])
-    assert runner.guard.lost_above == pytest.approx(20 * np.sqrt((forces**2).mean()), rel=1e-6)
-    runner.guard.lost_above = 1e-9
+    loop = Loop(runner.chains, NoStore(), Listener(), make_stepper)
+    assert loop.guard.lost_above == pytest.approx(20 * np.sqrt((forces**2).mean()), rel=1e-6)
+    loop.guard.lost_above = 1e-9
     with pytest.raises(InputError, match="every chain diverged"):
-        runner.run()
+        loop.run([])
 
 
 def test_scatter_of_large_data_sets_is_no_divergence() -> None:
@@ -324,7 +319,7 @@ def burnt_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint at the end of the burn-in, which needs no guard."""
     folder = tmp_path_factory.mktemp("burn-in")
     runner = runner_of(ethanol_frames(105), small_config(REAL), folder=folder)
-    runner.about = {}
+    runner.chains = replace(runner.chains, about={})
     state = runner.run()
     temperatures = [value for record in state.history for value in record["kinetic_temperature"]]
     assert max(temperatures) < 1.3, "on the way down the same learning rate is harmless"
@@ -339,7 +334,7 @@ def go_on(burnt_in: Path, folder: Path, kind: str, *, guard: bool) -> tuple[RunS
     listener = Listener()
     changes = {"samples": 6, "cycles": {"kind": kind}, "guard": {"enabled": guard}}
     runner = runner_of(ethanol_frames(105), small_config(merge(REAL, changes)), folder=folder / "run", display=listener)
-    runner.about = {}  # it is another run: that is the point
+    runner.chains = replace(runner.chains, about={})  # it is another run: that is the point
     return runner.run(resume=True), listener
 
 

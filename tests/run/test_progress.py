@@ -149,7 +149,7 @@ def test_an_error_restores_the_terminal(capsys: pytest.CaptureFixture[str]) -> N
     def fail(*arguments: object) -> None:
         raise Fault
 
-    runner._step = fail  # type: ignore[method-assign, assignment]
+    runner.watch(fail)
     with pytest.raises(Fault):
         runner.run()
     assert not display.live.is_started

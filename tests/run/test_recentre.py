@@ -1,13 +1,14 @@
 """Energies that are off for all frames alike are put right while there is no noise, and only then."""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from equibayes.run import loop as chain
+from equibayes.run import loop
 from equibayes.run.interrupt import Interrupted
 from equibayes.run.recentre import recentre
 from equibayes.run.state import RunState
@@ -68,10 +69,10 @@ def test_only_without_noise_and_with_energies_of_species(
 ) -> None:
     runner = runner_of(ethanol_frames(), small_config({"network": network, "burn_in": {"noise_free": cold}}))
     steps: list[int] = []
-    monkeypatch.setattr(chain, "recentre", lambda model, position, data: steps.append(len(seen)))
-    seen: list[int] = []
-    step = runner._step
-    monkeypatch.setattr(runner, "_step", lambda state, plan: (seen.append(plan.temperature), step(state, plan))[1])
+    monkeypatch.setattr(loop, "recentre", lambda model, position, data: steps.append(len(seen)))
+    seen: list[float] = []
+    plans = [runner.schedule.at(step).temperature for step in range(runner.schedule.total_steps)]
+    runner.watch(lambda position, indices, evaluation: seen.append(plans[len(seen)]))
     runner.run()
     assert bool(steps) == (cold > 0 and network is SHIFTED)
     assert all(seen[i - 1] == 0 for i in steps)
@@ -79,9 +80,9 @@ def test_only_without_noise_and_with_energies_of_species(
 
 def test_a_chain_that_starts_far_off_learns_its_energies() -> None:
     runner = runner_of(ethanol_frames(), config())
-    start = runner.potential.model.layout.start(runner.config.chains, 0, torch.float64)
+    start = runner.potential.model.layout.start(runner.chains.config.chains, 0, torch.float64)
     start[:, runner.potential.model.layout.groups["shift"]] += 1.0
-    runner.start = start
+    runner.chains = replace(runner.chains, start=start)
     state = runner.run()
     assert float(errors(runner, state.sampler.position).mean(1).abs().max()) < 1.0, "it began with 9 eV"
 
