@@ -47,7 +47,9 @@ def to_rst(lines: list[str], names: set[str]) -> list[str]:
 
 def short_signature(signature: str) -> str:
     """Types by their last name, and arrays without their dtypes, which docstrings state."""
-    signature = re.sub(r"~(?:\w+\.)+", "", signature).replace("<built-in function iter>", "iter")
+    signature = (
+        re.sub(r"~(?:\w+\.)+", "", signature).replace("<built-in function iter>", "iter").replace("<factory>", "...")
+    )
     signature = re.sub(r"_Buffer \|.*?bytes \| str\](?=,|\))", "ArrayLike", signature)
     return re.sub(r"ndarray\[(?:[^\[\]]|\[(?:[^\[\]]|\[[^\[\]]*\])*\])*\]", "ndarray", signature)
 
