@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from equibayes.cli.main import parse
 from equibayes.config import merge, parse_overrides
 from equibayes.run.settings import sample_config
+from equibayes.sampling.diagnostics import convergence
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -168,3 +170,13 @@ def test_messages_of_the_faq_are_the_programs_own() -> None:
     for row in rows:
         for part in row.split("…"):
             assert part in source, f"no message says: {part}"
+
+
+@pytest.mark.parametrize(("chains", "draws"), [(4, 8), (8, 4), (4, 20)])
+def test_r_hat_of_perfect_chains_is_as_documented(chains: int, draws: int) -> None:
+    """The median, over simulations, of the worst of 16 independent normal components."""
+    components = np.random.default_rng(0).standard_normal((chains, draws, 60 * 16))
+    worst = convergence(components).r_hat.reshape(60, 16).max(1)
+    row = re.search(rf"^\| {chains} × {draws} .*?\| ([\d.]+) \(", TEXTS["diagnostics"], re.MULTILINE)
+    assert row is not None
+    assert np.median(worst) == pytest.approx(float(row[1]), abs=0.04)
