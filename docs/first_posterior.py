@@ -1,4 +1,4 @@
-"""Runs the commands of first-posterior.md, shortened, and keeps what they print: the page shows nothing that was not run."""
+"""Runs the commands of first-posterior.md in a shortened form and keeps their output for the page."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ SHORT = (
     "--network tiny --threads 1 burn_in.steps=360 burn_in.batch_size=8 cycles.length=240 cycles.batch_size=8 "
     "output.validations=16"
 )
-"""A network of 1866 weights and a run of seconds; all else is what the page tells a reader to type."""
+"""A network of 1866 weights and a run of seconds; everything else is as on the page."""
 
 COMMANDS = {
     "data": "info bundled:ethanol@train",
@@ -26,17 +26,17 @@ SNIPPET = Path(__file__).parent / "snippets" / "ask.py"
 
 
 def write(folder: Path) -> None:
-    """Run all of it in an empty folder, and write NAME.txt for every command, and python.txt for the snippet."""
+    """Run everything in an empty folder; write NAME.txt for each command and python.txt for the snippet."""
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
         for name, line in COMMANDS.items():
-            said, complaint = io.StringIO(), io.StringIO()
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaint):
+            output, errors = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
                 status = main(line.split())
             if status:
-                raise RuntimeError(f"equibayes {line} ended with status {status}: {complaint.getvalue()}")
-            (folder / f"{name}.txt").write_text(f"$ equibayes {line}\n{said.getvalue()}", encoding="utf-8")
-        with contextlib.redirect_stdout(io.StringIO()) as said:
+                raise RuntimeError(f"equibayes {line} ended with status {status}: {errors.getvalue()}")
+            (folder / f"{name}.txt").write_text(f"$ equibayes {line}\n{output.getvalue()}", encoding="utf-8")
+        with contextlib.redirect_stdout(io.StringIO()) as output:
             runpy.run_path(str(SNIPPET))
-        (folder / "python.txt").write_text(said.getvalue(), encoding="utf-8")
+        (folder / "python.txt").write_text(output.getvalue(), encoding="utf-8")

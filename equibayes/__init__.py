@@ -14,21 +14,48 @@ from equibayes.errors import InputError, InputWarning
 from equibayes.version import __version__
 
 if TYPE_CHECKING:
+    from equibayes.data.dataset import Dataset
     from equibayes.data.read import read
-    from equibayes.posterior.file import load
+    from equibayes.data.structures import Structure
+    from equibayes.evaluation.evaluated import evaluate
+    from equibayes.posterior.calibrate import calibrate
+    from equibayes.posterior.file import Posterior, load
     from equibayes.posterior.predict import Prediction, predict
     from equibayes.posterior.sample import sample
+    from equibayes.run.settings import sample_config
     from equibayes.simulate.calculator import Calculator
 
 _LAZY = {
+    "Dataset": "equibayes.data.dataset",
     "read": "equibayes.data.read",
+    "Structure": "equibayes.data.structures",
+    "evaluate": "equibayes.evaluation.evaluated",
+    "calibrate": "equibayes.posterior.calibrate",
+    "Posterior": "equibayes.posterior.file",
     "load": "equibayes.posterior.file",
     "sample": "equibayes.posterior.sample",
+    "sample_config": "equibayes.run.settings",
     "predict": "equibayes.posterior.predict",
     "Prediction": "equibayes.posterior.predict",
     "Calculator": "equibayes.simulate.calculator",
 }
-__all__ = ["Calculator", "InputError", "InputWarning", "Prediction", "__version__", "load", "predict", "read", "sample"]
+__all__ = [
+    "Calculator",
+    "Dataset",
+    "InputError",
+    "InputWarning",
+    "Posterior",
+    "Prediction",
+    "Structure",
+    "__version__",
+    "calibrate",
+    "evaluate",
+    "load",
+    "predict",
+    "read",
+    "sample",
+    "sample_config",
+]
 
 
 def __getattr__(name: str) -> Any:

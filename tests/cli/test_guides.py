@@ -1,4 +1,4 @@
-"""Commands in the guides are commands of the program: every option exists, and every setting."""
+"""The commands in the guides are valid: every option and every setting exists."""
 
 import re
 import shlex
