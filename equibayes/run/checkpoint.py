@@ -1,7 +1,7 @@
-"""Checkpoints: everything that is needed to go on bit for bit, in files that are whole or not there.
+"""Checkpoints: everything needed to continue bit for bit, in files written atomically.
 
-A checkpoint is a safetensors file (never a pickle) whose header holds a format version, what the run was about, and a SHA-256 over the
-tensors and the header.  The two newest are kept, so that a damaged one falls back to the one before.
+A checkpoint is a safetensors file (never a pickle).  Its header holds a format version, what identifies the run, and a SHA-256 of
+tensors and header.  The two newest are kept, so that a damaged one can be replaced by the one before.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ KEEP = 2
 
 
 class Checkpoint(NamedTuple):
-    """Tensors by name and a JSON-able record beside them."""
+    """Tensors by name, and a record that can be written as JSON."""
 
     tensors: dict[str, torch.Tensor]
     record: dict[str, Any]
@@ -35,7 +35,7 @@ def save(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
 
 
 def load_newest(folder: Path, say: Callable[[str], None] = print) -> Checkpoint:
-    """The newest checkpoint that is whole; an `InputError` where there is none."""
+    """The newest undamaged checkpoint; an `InputError` where there is none."""
     candidates = newest_first(folder)
     for path, before in zip(candidates, [*candidates[1:], None]):
         try:
@@ -44,7 +44,7 @@ def load_newest(folder: Path, say: Callable[[str], None] = print) -> Checkpoint:
             say(f"{damage}; " + (f"falling back to {before.name}" if before else "there is none before it"))
     if candidates:
         raise InputError(
-            f"{folder}: none of its {len(candidates)} checkpoints can be read; begin anew with --overwrite"
+            f"{folder}: none of its {len(candidates)} checkpoints can be read; start over with --overwrite"
         )
     raise InputError(f"{folder}: no checkpoint to resume from; start without --resume")
 
@@ -56,11 +56,11 @@ def load(path: Path) -> Checkpoint:
 
 
 def remove_all(folder: Path) -> None:
-    """Forget an earlier run."""
+    """Remove all checkpoints in a folder."""
     for path in newest_first(folder):
         path.unlink(missing_ok=True)
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """All checkpoints in a folder."""
+    """All checkpoints in a folder, the newest first."""
     return sorted(folder.glob("checkpoint-*.safetensors"), reverse=True)

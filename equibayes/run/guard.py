@@ -1,6 +1,6 @@
-"""Keeps chains from running away: looks at them, rolls a diverging one back, and lets it retry with a smaller step.
+"""Detects diverging chains, rolls them back and lets them retry with a smaller step.
 
-`stability` holds the mathematics; this is what a run does with it.
+The mathematics is in `sampling/stability.py`.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,15 +16,15 @@ from equibayes.sampling.schedule import StepPlan
 from equibayes.sampling.sghmc import SGHMCConfig
 from equibayes.sampling.stability import diverging, finite_difference_product, largest_curvature, max_learning_rate
 
-# û of a minibatch scatters; it is compared with the lowest of this many looks,
+# û of a minibatch scatters.  It is compared with the lowest value of this many looks;
 REMEMBERED_LOOKS = 20
-# and a rise by less than this many times the largest recent difference between two looks means nothing: where N is large and batches
-# are small, û scatters by far more than a divergence is high.  Before there are so many differences, û is not judged at all.
+# a rise of less than this many times the largest recent difference between two looks is ignored, because with large N and
+# small batches û scatters more than a divergence raises it.  With fewer known differences than this, û is not judged.
 DIFFERENCES, KNOWN_DIFFERENCES = 3.0, 8
-# how much more is tolerated while the mass adapts
+# tolerance factor while the mass adapts
 ADAPTING_PATIENCE = 10.0
-# A chain whose forces err by this many times their own size is lost, however quiet it is: far out σ has grown to hold the errors,
-# û is no longer high, gradients are small, and the chain would stay there and spoil the mean over all.
+# A chain with force errors of this many times the RMS force is lost, even where û is low and gradients are small: σ has grown
+# with the errors, and the chain would stay there and spoil the mean over chains.
 LOST = 20.0
 
 
@@ -39,8 +39,8 @@ class Guard:
         identities: Sequence[int],
         force_size: float = float("inf"),
     ) -> None:
-        """identities: the number of each of the K chains, for messages and for its random start of the curvature estimate;
-        force_size: root mean square of the forces to learn, eV/Å."""
+        """identities: chain numbers, for messages and for the random start of the curvature estimate;
+        force_size: RMS force component of the training data, eV/Å."""
         self.settings, self.sampler, self.data_size = settings, sampler, data_size
         self.identities, self.lost_above = identities, LOST * force_size
         self.retries = settings.retries if settings.enabled else 0
@@ -48,26 +48,26 @@ class Guard:
     def look(
         self, state: RunState, rollback: RunState, begin: RunState, plan: StepPlan, evaluation: Evaluation
     ) -> list[str]:
-        """Judge every chain by its momentum, û and force errors; put diverging ones back.  Returns what was done, in words.
+        """Judge every chain by its momentum, û and force errors, and roll diverging ones back.  Returns messages.
 
         rollback: the state at the last look; begin: the state before the first step.
         """
         bad = self._diverging(state, plan, evaluation) & ~state.failed
         if not bool(bad.any()):
             return []
-        # In burn-in a chain can be lost before it is seen to be: where rolling back did not help, it begins anew.
+        # In burn-in the last look may be too late.  Where rolling back did not help, the chain starts again from the beginning.
         again = bad & (state.rollbacks > 0) & (not plan.mass_frozen)
         state.restore_chains(bad & ~again, rollback)
         state.restore_chains(again, begin)
         state.looks[:, again] = torch.inf
-        state.looks[-1, bad] = torch.inf  # what a diverging chain reached is no measure for its next look
+        state.looks[-1, bad] = torch.inf  # the value of a diverging chain is no reference for its next look
         return [
             self._retry_or_give_up(state, chain, 0 if bool(again[chain]) else rollback.step)
             for chain in torch.nonzero(bad).flatten().tolist()
         ]
 
     def _retry_or_give_up(self, state: RunState, chain: int, last_good: int) -> str:
-        """Half the step from here on; after too many times 0, so that the chain stays where it was last well."""
+        """Halve the step from here on; after too many retries set it to 0, so that the chain stays at its last good state."""
         state.rollbacks[chain] += 1
         if state.rollbacks[chain] > self.retries:
             state.failed[chain] = True
@@ -87,9 +87,9 @@ class Guard:
         state.looks = torch.cat([state.looks, evaluation.potential.double().cpu()[None]])[-REMEMBERED_LOOKS:]
         finite = state.sampler.position.isfinite().all(1).cpu()
         if not self.settings.enabled:
-            return ~finite  # a chain of NaN is no chain, whatever the user switched off
-        # While the mass adapts it grows with the gradients and tames an instability by itself, and large steps heat the chain; so
-        # only an explosion counts then.
+            return ~finite  # NaN is never accepted
+        # While the mass adapts it grows with the gradients, which damps an instability, and large steps heat the chain; so only
+        # a large divergence counts.
         patience = 1.0 if plan.mass_frozen else ADAPTING_PATIENCE
         looks = state.looks.clone()
         looks[-1] -= DIFFERENCES * largest_difference(state.looks[:-1])
@@ -110,7 +110,7 @@ class Guard:
     def cap_learning_rate(
         self, state: RunState, gradient: Callable[[torch.Tensor], torch.Tensor], peak: float
     ) -> list[str]:
-        """Before γ jumps up: the largest γ that the curvature at θ allows, for every chain.
+        """Before γ jumps: limit it, for each chain, to what the curvature at θ allows.
 
         `gradient` is ∇û on fixed configurations, [K, P] → [K, P].
         """
@@ -129,9 +129,9 @@ class Guard:
 
 
 def largest_difference(looks: torch.Tensor) -> torch.Tensor:
-    """The largest difference of û between one look and the next, [n, K] -> [K]; huge (but finite) where too few are known.
+    """The largest difference of û between consecutive looks, [n, K] -> [K]; 1e300 where too few are known.
 
-    Differences of neighbours, because a slow descent is no scatter.  Looks at which a chain was rolled back are infinite and left out.
+    Consecutive looks, because a slow descent is not scatter.  Looks at which a chain was rolled back are infinite and ignored.
     """
     differences = looks.diff(dim=0).abs()
     known = differences.isfinite()

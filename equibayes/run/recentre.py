@@ -1,8 +1,8 @@
-"""Energies that are off by the same amount for all frames, put right before sampling begins.
+"""Removes a constant error per atom from the energies before sampling begins.
 
-The energy of a structure is a sum over its atoms, which every early step moves by more than the labels differ.  σ of energies grows to
-hold that, energies hardly count any more, and a network whose forces are right may keep an offset of several eV.  As long as there is
-no noise a chain only looks for a place to start from, so the offset may simply be taken away.
+The energy of a structure is a sum over its atoms, and early steps change it by more than the labels differ.  The σ of the energies
+grows accordingly, so that energies lose their weight in the likelihood, and a network with good forces may keep an energy offset of
+several eV.  While there is no noise a chain only looks for a starting point, so the offset may be removed.
 """
 
 import torch
@@ -12,16 +12,16 @@ from equibayes.data.resident import ResidentData
 from equibayes.run.validation import in_parts
 
 TIMES = 20
-"""In a whole run, as far as it goes without noise."""
+"""Corrections per run, of which those without noise are made."""
 FRAMES = 16
 SHIFT = "shift"
 
 
 @torch.no_grad()
 def recentre(model: StochasticModel, position: torch.Tensor, data: ResidentData) -> None:
-    """Moves the energies of all species of a chain by one number c, for which some frames are asked: min_c Σ (E − Ê − n c)².
+    """Shift the per-species energies of each chain by one number c that minimises Σ (E − Ê − n c)² over some frames.
 
-    Only where that is most of the error: a chain that is on its way is left alone.
+    Only where the offset is most of the error.
     """
     numbers = torch.linspace(0, len(data) - 1, min(FRAMES, len(data))).long().to(position.device)
     labels = data.energy[numbers]
@@ -33,7 +33,5 @@ def recentre(model: StochasticModel, position: torch.Tensor, data: ResidentData)
     common = offset[:, None] * atoms
     offset *= common.square().sum(1) > (error - common).square().sum(1)
     place = model.layout.groups[SHIFT]
-    unit = model.layout.scale.like(error)[place] * model.network.energy_scale.like(
-        error
-    )  # of the number of a species, eV
+    unit = model.layout.scale.like(error)[place] * model.network.energy_scale.like(error)  # of a per-species shift, eV
     position[:, place] += (offset[:, None] / unit).to(position.dtype)

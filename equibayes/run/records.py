@@ -1,4 +1,4 @@
-"""What a run writes about itself: the history that goes into the posterior, `metrics.jsonl`, TensorBoard events."""
+"""Records of a run: the history in the posterior file, `metrics.jsonl`, TensorBoard events."""
 
 import json
 import time
@@ -27,7 +27,7 @@ def make_record(
     sampler: sghmc.SGHMCConfig,
     layout: Layout,
 ) -> dict[str, Any]:
-    """One line of history after `step` steps; every list has one entry a chain.  eV and Å."""
+    """One record after `step` steps; every list has one entry per chain.  eV and Å."""
     kinetic = diagnostics.kinetic_temperature(state.momentum, sampler, layout.groups)
     configurational = diagnostics.configurational_temperature(state.position, evaluation.gradient, layout.groups)
     bound = diagnostics.temperature_rise_bound(state.mass.mass, learning_rate.to(state.mass.mass.device), data_size)
@@ -48,20 +48,20 @@ def make_record(
 
 
 def _numbers(values: torch.Tensor) -> list[float]:
-    """JSON knows no NaN: what is not finite is None."""
+    """JSON has no NaN, so values that are not finite become None."""
     return [round_significant(value) for value in values.double().cpu().tolist()]
 
 
 def round_significant(value: float) -> Any:
-    """Seven digits are what a float32 holds; None where there is no number."""
+    """Seven digits, the precision of float32; None where the value is not finite."""
     return float(f"{value:.7g}") if value == value and abs(value) != float("inf") else None
 
 
 class MetricsLog:
-    """`metrics.jsonl`: one JSON object a line, with wall-clock time; optionally TensorBoard events beside it."""
+    """`metrics.jsonl`: one JSON object per line, with wall-clock time; optionally TensorBoard events as well."""
 
     def __init__(self, folder: Path, *, keep_until: int, tensorboard: bool = False) -> None:
-        """Continue the log of a run that is at step `keep_until`: later lines belong to steps that are done again."""
+        """Continue the log of a run at step `keep_until`; later lines belong to steps that will be repeated."""
         self.path = folder / "metrics.jsonl"
         kept = [(line, entry) for line, entry in _entries(self.path) if entry["step"] <= keep_until]
         write_text(self.path, "".join(line + "\n" for line, _ in kept))
@@ -71,7 +71,7 @@ class MetricsLog:
         self.events = _tensorboard(folder, keep_until) if tensorboard else None
 
     def write(self, record: dict[str, Any]) -> None:
-        """Append one record; `seconds` is the time spent sampling so far, stops left out."""
+        """Append one record; `seconds` is the time spent sampling so far, without interruptions."""
         line = json.dumps({**record, "seconds": round(time.monotonic() - self.started, 3)})
         try:
             self.file.write(line + "\n")
@@ -85,14 +85,14 @@ class MetricsLog:
                         self.events.add_scalar(f"{name}/chain{chain}", number, record["step"])
 
     def close(self) -> None:
-        with suppress(OSError):  # on a full disk, Python tries again to write what `write` has complained about
+        with suppress(OSError):  # on a full disk, closing tries again to write what `write` has reported
             self.file.close()
         if self.events is not None:
             self.events.close()
 
 
 def _entries(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Lines of a log that are whole, with their content; one cut short by a kill is left out."""
+    """Complete lines of a log with their content; a line cut short by a kill is left out."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     for line in text.splitlines():
         try:

@@ -1,6 +1,6 @@
-"""All that a run remembers: the sampler's state, the guard's memory, the samples and the history.
+"""The state of a run: sampler, guard, samples and history.
 
-A copy of it is a rollback point; the same copy on disk is a checkpoint.
+A copy is a rollback point; a copy on disk is a checkpoint.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class RunState:
     """
     sampler    θ, r, mass and step of the K chains
     slowdown   [K] float64  factor on the learning rate of each chain; halved at each rollback
-    cap        [K] float64  largest learning rate that the curvature allows, infinite where it was not asked
+    cap        [K] float64  largest learning rate that the curvature allows, infinite where it was not estimated
     rollbacks  [K] int64    since the last sample
     failed     [K] bool     diverged too often and given up
     looks      [n, K]       û at the guard's last looks
@@ -46,7 +46,7 @@ class RunState:
 
     @classmethod
     def start(cls, position: torch.Tensor, *, average: bool = False) -> "RunState":
-        """Random weights, at rest."""
+        """At given weights, with zero momentum."""
         chains = len(position)
         return cls(
             sampler=sghmc.init(position),
@@ -63,7 +63,7 @@ class RunState:
         return int(self.sampler.step)
 
     def copy(self) -> "RunState":
-        """An independent copy; samples and records are shared, since they never change once they are there."""
+        """An independent copy; samples and records are shared, because they never change."""
         return RunState(
             sghmc.clone(self.sampler),
             self.slowdown.clone(),
@@ -80,7 +80,7 @@ class RunState:
         )
 
     def restore_chains(self, chains: torch.Tensor, earlier: "RunState") -> None:
-        """Put the marked chains [K] back to where they were; the others and the step counter stay."""
+        """Restore the marked chains [K] from an earlier state; the others and the step counter stay."""
         rows = chains.to(self.sampler.position.device)
         now, then = sghmc.to_tensors(self.sampler), sghmc.to_tensors(earlier.sampler)
         for name, tensor in now.items():
@@ -90,7 +90,7 @@ class RunState:
             self.average[rows] = earlier.average[rows]
 
     def to_checkpoint(self, about: dict[str, Any]) -> Checkpoint:
-        """`about` describes the run (configuration, data) so that a resume can see whether it is the same."""
+        """about: identifies the run (configuration, data), so that another run cannot resume from it."""
         tensors = {f"sampler.{name}": tensor for name, tensor in sghmc.to_tensors(self.sampler).items()}
         for name in TENSORS:
             tensors[name] = getattr(self, name)
@@ -105,7 +105,7 @@ class RunState:
     def from_checkpoint(cls, checkpoint: Checkpoint, device: torch.device | str) -> "RunState":
         tensors, record = checkpoint
         inner = {name.removeprefix("sampler."): t for name, t in tensors.items() if name.startswith("sampler.")}
-        # counters stay on the CPU, where reading them costs nothing
+        # counters stay on the CPU, where reading them does not wait for a device
         inner = {name: tensor.to(device) if tensor.ndim else tensor for name, tensor in inner.items()}
         numbers = range(record["samples"])
         return cls(

@@ -1,4 +1,4 @@
-"""How the chains do on frames that they do not see."""
+"""Errors of the chains on held-back frames."""
 
 from dataclasses import fields
 from typing import Any
@@ -11,7 +11,7 @@ from equibayes.bayes.potential import force_summary
 from equibayes.data.resident import ResidentData
 from equibayes.run.records import round_significant
 
-# force components whose predictions are traced, to see whether the chains agree (weights themselves have symmetries)
+# force components whose predictions are recorded, to see whether the chains agree (weights have symmetries)
 PROBES = 16
 # edges times chains evaluated at once: about 0.12 MB each for the paper's network
 EDGES_AT_ONCE = 100_000
@@ -21,10 +21,10 @@ EDGES_AT_ONCE = 100_000
 def validate(
     model: StochasticModel, position: torch.Tensor, data: ResidentData, good: torch.Tensor | None = None
 ) -> dict[str, Any]:
-    """Errors on held-back frames, one number a chain; eV and Å.  `probes` are predicted force components, [K][PROBES].
+    """Errors on held-back frames, one number per chain; eV and Å.  `probes` are predicted force components, [K][PROBES].
 
     The error of the mean over chains leaves out those that are not `good` [K].  `validation_energy_unlearned` is the error of the
-    energy reference alone, `validation_force_unlearned` that of no forces at all, which a network should beat.
+    energy reference alone and `validation_force_unlearned` that of zero forces, for comparison.
     """
     graph, labels = data.batch(torch.arange(len(data), device=position.device)[None])
     output = in_parts(model, position, data)
@@ -66,11 +66,11 @@ def mean_force_error(
 def in_parts(
     model: StochasticModel, position: torch.Tensor, data: ResidentData, numbers: torch.Tensor | None = None
 ) -> ModelOutput:
-    """The model's output for frames [K, …] (all, or by number), a few at a time: thirty of 160 atoms under eight chains need 80 GB."""
+    """The model's output for frames (all, or by number), a few at a time: thirty frames of 160 atoms with eight chains need 80 GB."""
     edges = data.frames.sender[0].numel()
     few = max(1, EDGES_AT_ONCE // (edges * len(position)))
     if numbers is None:
         numbers = torch.arange(len(data), device=position.device)
     parts = [model(position, data.batch(own[None])[0]) for own in numbers.split(few)]
-    # atoms and structures stand on the second axis of everything
+    # the second axis of all outputs is atoms or structures
     return ModelOutput(*(torch.cat([getattr(part, each.name) for part in parts], 1) for each in fields(ModelOutput)))

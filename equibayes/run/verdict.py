@@ -1,4 +1,4 @@
-"""Did the chains converge?  Numbers for the posterior file, and words for a person."""
+"""Have the chains converged?  Numbers for the posterior file, and warnings for the user."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ RISE_LIMIT = 0.1
 def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
     """R-hat and effective sample size of predicted forces and of the log posterior, temperatures, and `warnings`.
 
-    Traces run over the cycles, where the mass is frozen; chains that were given up are left out.
+    Traces run over the cycles, where the mass is frozen; chains that failed or were lost are left out.
     """
     failed = [chain for chain, out in enumerate(state.failed.tolist()) if out]
     good = [chain for chain in range(len(state.failed)) if chain not in failed and chain not in state.lost]
@@ -51,9 +51,9 @@ def agreement(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
 
 
 def _learned(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
-    """Errors on the held-back frames, last seen, against those of nothing learned: medians of energies (eV), and chains that are worse.
+    """Latest errors on the held-back frames compared with those of no learning: medians of energies (eV), and chains that are worse.
 
-    One chain whose energies or forces ran away is enough to spoil the mean of all.
+    One chain with wrong energies or forces is enough to spoil the mean over chains.
     """
     energy, no_energy = _last_seen(history, good, "energy_mae"), _last_seen(history, good, "energy_unlearned")
     forces, no_forces = _last_seen(history, good, "force_mae"), _last_seen(history, good, "force_unlearned")
@@ -66,7 +66,7 @@ def _learned(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
 
 
 def _last_seen(history: list[dict[str, Any]], good: list[int], name: str) -> np.ndarray:
-    """A quantity of the last validation that has it, one number a chain; what is no number is infinite.  Empty where there is none."""
+    """A quantity of the last validation that has it, one number per chain; NaN becomes infinite.  Empty where there is none."""
     seen = [record for record in history if f"validation_{name.split('_')[0]}_unlearned" in record][-1:]
     values = [record[f"validation_{name}"][chain] for record in seen for chain in good]
     return np.nan_to_num(np.array(values, dtype=float), nan=np.inf)
@@ -78,7 +78,7 @@ def _late(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _trace(values: list[Any], chains: list[int]) -> np.ndarray:
-    """Records × chains (× quantities) -> [chains, draws, …].  A record with a gap (a chain had just been rolled back) is left out."""
+    """Records × chains (× quantities) -> [chains, draws, …].  A record with a gap (after a rollback) is left out."""
     if not values:
         return np.zeros((len(chains), 0))
     table = np.array(values, dtype=float)[:, chains]
@@ -120,21 +120,21 @@ def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
         )
     if verdict["chains_without_forces"]:
         words.append(
-            f"forces of chains {verdict['chains_without_forces']} are not learned: on held-back frames they err more than if there "
-            "were none, and spoil the mean over all chains; lower burn_in.initial, or raise burn_in.steps"
+            f"forces of chains {verdict['chains_without_forces']} are not learned: their error on held-back frames is larger than "
+            "that of zero forces, and they spoil the mean over chains; lower burn_in.initial, or raise burn_in.steps"
         )
     error, unlearned = verdict["validation_energy_mae"], verdict["validation_energy_unlearned"]
     known = config.network.per_type_energy_shifts_trainable
     remedy = "raise burn_in.steps" + ("" if known else ", or set network.per_type_energy_shifts_trainable=true")
     if error is not None and unlearned is not None and error > unlearned:
         words.append(
-            f"energies are not learned: their error on held-back frames is {error:.3g} eV, and {unlearned:.3g} eV if nothing but the "
-            f"elements were known (forces may be right all the same): {remedy}"
+            f"energies are not learned: their error on held-back frames is {error:.3g} eV, that of the energy "
+            f"reference alone {unlearned:.3g} eV (forces may be right nevertheless): {remedy}"
         )
     elif verdict["chains_without_energies"]:
         words.append(
-            f"energies of chains {verdict['chains_without_energies']} are not learned and spoil the mean over all chains: on held-back "
-            f"frames they are worse than if nothing but the elements were known (forces may be right all the same); {remedy}"
+            f"energies of chains {verdict['chains_without_energies']} are not learned and spoil the mean over chains: on held-back "
+            f"frames they are worse than the energy reference alone (forces may be right nevertheless); {remedy}"
         )
     if verdict["failed_chains"]:
         words.append(

@@ -162,7 +162,7 @@ def test_a_damaged_newest_falls_back_with_a_message(
 def test_all_damaged_is_one_clear_error(tmp_path: Path) -> None:
     for step in (1, 2):
         flip_data(checkpoint.save(tmp_path, step, example(step)))
-    with pytest.raises(InputError, match="none of its 2 checkpoints can be read; begin anew with --overwrite"):
+    with pytest.raises(InputError, match="none of its 2 checkpoints can be read; start over with --overwrite"):
         checkpoint.load_newest(tmp_path, lambda message: None)
 
 

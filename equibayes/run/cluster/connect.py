@@ -1,4 +1,4 @@
-"""Ray, as far as it is used here: to connect to a cluster, and to say what it has."""
+"""Connects to a Ray cluster and finds out what devices it has."""
 
 import logging
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 from equibayes.errors import InputError
 
-# of a cluster that is started for one run: room for a few checkpoints on their way, bytes
+# of a cluster that is started for one run: room for a few checkpoints in transit, bytes
 OBJECT_STORE = 2**30
 # seconds for the head of a cluster to answer
 KNOCK = 10.0
@@ -23,7 +23,7 @@ class ClusterOptions:
     address            auto: the cluster that this machine belongs to; local: one for this run alone; or host:port
     device             cpu or cuda; None: GPUs where the cluster has some
     threads            CPU threads of a worker, which on CPUs are its device
-    chains_per_device  at most so many in one worker; more groups than devices wait for their turn
+    chains_per_device  largest number in one worker; groups beyond the number of devices wait for their turn
     shards             devices that share the data of one group of chains, where it is too large for one
     """
 
@@ -56,7 +56,7 @@ def import_ray() -> Any:
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """The ray module while a cluster is there; one that the caller has connected to already is used and left alone."""
+    """The ray module, connected to a cluster.  An existing connection of the caller is used and left open."""
     ray = import_ray()
     if ray.is_initialized():
         yield ray
@@ -78,7 +78,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def _knock(address: str) -> None:
-    """Is anybody there?  Ray itself tries for minutes."""
+    """Check quickly that something listens at the address; Ray itself tries for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         return  # auto, which Ray looks up
@@ -103,7 +103,7 @@ def _nobody_there(address: str, cause: BaseException) -> InputError:
 
 
 def devices(ray: Any, options: ClusterOptions) -> tuple[str, int]:
-    """cpu or cuda, and for how many workers at once there is room in the cluster now."""
+    """cpu or cuda, and the number of workers for which the cluster has room now."""
     found = ray.cluster_resources()
     gpus = int(found.get("GPU", 0))
     kind = options.device or ("cuda" if gpus else "cpu")
@@ -120,7 +120,7 @@ def devices(ray: Any, options: ClusterOptions) -> tuple[str, int]:
 
 
 def packed(chains: int, devices: int, at_most: int | None = None) -> list[list[int]]:
-    """Chains 0 … K−1 in groups of nearly equal size, one for each device, or more where a device takes only so many."""
+    """Chains 0 … K−1 in groups of nearly equal size, one per device, or more where a device takes at most `at_most`."""
     count = min(chains, devices)
     if at_most is not None:
         count = max(count, -(-chains // at_most))

@@ -1,4 +1,4 @@
-"""Groups of chains that run apart, seen as one run: their records side by side, their samples together, and whether they agree."""
+"""Groups of chains that run separately, combined into one run: records, samples, and whether the chains agree."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ import torch
 from equibayes.run.state import RunState
 from equibayes.run.verdict import agreement
 
-# of the chains of one group only, and cannot be put together from several
+# a property of the chains of one group, which cannot be combined from several
 NOT_POOLED = "validation_force_mae_of_mean"
 
 
 @dataclass
 class Group:
-    """Chains that run together, and what has been heard of them.
+    """Chains that run together, and what they have reported.
 
     identities  their numbers
     records     history by step; a worker that starts again from a checkpoint reports some again, the same
@@ -36,7 +36,7 @@ class Group:
         return f"chain {first}" if first == last else f"chains {first}–{last}"
 
     def remember(self, state: RunState) -> None:
-        """All that a checkpoint knows."""
+        """Take over the content of a checkpoint."""
         self.step = max(self.step, state.step)
         self.records |= {record["step"]: record for record in state.history}
         self.samples |= dict(enumerate(zip(state.samples, state.kept)))
@@ -55,24 +55,24 @@ class Pool:
 
     @property
     def going(self) -> list[Group]:
-        """Those that have something to say and are not left out."""
+        """Groups with records that are not left out."""
         return [group for group in self.groups if group.lost is None and group.records]
 
     def mean_step(self) -> int:
-        """How far the run is, chains that are left out set aside."""
+        """Mean step of all chains that are not left out."""
         kept = [group for group in self.groups if group.lost is None]
         total = sum(len(group.identities) for group in kept)
         return sum(len(group.identities) * group.step for group in kept) // max(1, total)
 
     def latest(self) -> dict[str, Any] | None:
-        """The newest record that all groups on their way have written, pooled."""
+        """The newest record that all running groups have written, pooled."""
         if not self.going:
             return None
         common = set.intersection(*(set(group.records) for group in self.going))
         return self.record(max(common)) if common else None
 
     def record(self, step: int) -> dict[str, Any]:
-        """The records of one step, side by side."""
+        """The records of one step for all chains."""
         return pooled_record([group.records.get(step) for group in self.groups], self.groups)
 
     def history(self, until: int | None = None) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ class Pool:
         return [self.record(step) for step in sorted(common) if until is None or step <= until]
 
     def agreement(self) -> dict[str, Any]:
-        """R-hat over all chains on their way, from what their records have in common."""
+        """R-hat over all running chains, from the records that they have in common."""
         going = self.going
         if not going:
             return {}

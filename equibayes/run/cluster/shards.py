@@ -1,9 +1,9 @@
-"""The likelihood of a data set that is too large for one device: each of R processes holds every R-th frame.
+"""The likelihood of a data set too large for one device: each of R processes holds every R-th frame.
 
     ∇û(θ) = −∇ln p(θ) − N/|batch| · Σ_r Σ_{frames of r in the batch} ∇ln p(y | x, θ)
 
-The sums over frames are added up over the processes by one all_reduce; the prior enters once, after it.  All of them then hold the same
-bits, so chains run side by side in all of them, step for step, and any one can report.
+One all_reduce adds the sums over frames of all processes; the prior is added once, afterwards.  All processes then hold the same
+bits and run the same chains in step, so any one of them can report.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.bayes.prior import Prior
 from equibayes.data.resident import ResidentData
 
-# seconds after which a process that waits for another one gives up
+# seconds that a process waits for another
 PATIENCE = 300
 
 
@@ -41,7 +41,7 @@ class Shard:
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Within it the processes of a group can add up."""
+        """Connects the processes of a group."""
         if self.of == 1:
             yield
             return
@@ -59,7 +59,7 @@ class Shard:
 
 
 class ShardedPotential(Potential):
-    """û of frames that lie in several processes; in each it gives the same `Evaluation`."""
+    """û of frames distributed over several processes; each gives the same `Evaluation`."""
 
     def __init__(self, model: StochasticModel, own: ResidentData, prior: Prior, shard: Shard, total: int) -> None:
         """own: the frames of this process, those of `shard.frames(total)`; total: N, all of them."""
@@ -87,7 +87,7 @@ class ShardedPotential(Potential):
         per_structure = log_likelihood(output, graph, labels)
         likelihood = (per_structure * weight).sum(1)
         (gradient,) = torch.autograd.grad(likelihood.sum(), theta)
-        # sums over components, to be divided when all are there
+        # sums over components, divided after the reduction
         real = graph.real.to(output.forces)
         size = own.shape[1]
         counted = torch.cat([weight, weight.new_zeros(len(weight), 1)], 1)  # the last place: padding atoms

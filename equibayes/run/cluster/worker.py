@@ -1,7 +1,7 @@
-"""What runs on a device of a cluster: some chains of a run, which report to the driver as they go.
+"""Runs a group of chains on one device of a cluster and reports to the driver.
 
-A worker keeps nothing on its disk.  Records, samples and checkpoints travel to the driver, which alone writes files, so nodes need no
-file system in common, and a worker that is started elsewhere is given the last checkpoint to go on from, bit for bit.
+A worker writes no files.  Records, samples and checkpoints are sent to the driver, so nodes need no shared file system, and a new
+worker elsewhere can continue from the last checkpoint, bit for bit.
 """
 
 import platform
@@ -31,7 +31,7 @@ STEP_REPORTS = 0.5
 
 @dataclass(frozen=True)
 class Began:
-    """Where the chains run now, and with which versions."""
+    """Node on which the chains run, and its versions."""
 
     node: str
     versions: dict[str, str]
@@ -39,21 +39,21 @@ class Began:
 
 @dataclass(frozen=True)
 class Stepped:
-    """How far the chains are."""
+    """Step that the chains have reached."""
 
     step: int
 
 
 @dataclass(frozen=True)
 class Said:
-    """Something for a person to read."""
+    """A message for the user."""
 
     message: str
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A line of history."""
+    """A record of the history."""
 
     record: dict[str, Any]
 
@@ -69,7 +69,7 @@ class Collected:
 
 @dataclass(frozen=True)
 class Saved:
-    """All that is needed to go on from `step`."""
+    """Everything needed to continue from `step`."""
 
     step: int
     checkpoint: Checkpoint
@@ -103,7 +103,7 @@ class RemoteStore(NoStore):
 
 
 class Reporter(Silent):
-    """A display that passes on what it is told."""
+    """A display that sends what it is told."""
 
     def __init__(self, send: Send) -> None:
         self.send, self.last = send, 0.0
@@ -136,7 +136,7 @@ class Worker:
         return Reporter(send)
 
     def rendezvous(self) -> str:
-        """Where the workers that share the data of some chains can meet: this one listens."""
+        """Address at which this worker listens for the others that share the data of its chains."""
         from ray.util import get_node_ip_address
 
         return f"tcp://{get_node_ip_address()}:{free_port()}"
@@ -145,7 +145,7 @@ class Worker:
         self, make: Make, identities: Sequence[int], saved: Checkpoint | None, shard: Shard | None = None
     ) -> Iterator[Report]:
         """Run the chains from the start, or from a checkpoint; yields reports until the end of the schedule."""
-        torch.set_num_threads(self.threads)  # here: the number belongs to the thread that computes
+        torch.set_num_threads(self.threads)  # the setting belongs to the thread that computes
         reports: queue.SimpleQueue[Report | BaseException | None] = queue.SimpleQueue()
         worker = threading.Thread(
             target=self._work, args=(make, identities, saved, shard or Shard(), reports.put), daemon=True
@@ -185,7 +185,7 @@ class Worker:
 
 
 def _nobody(report: Report) -> None:
-    """Of several workers on the same chains, one reports."""
+    """Only one of several workers on the same chains reports."""
 
 
 def free_port() -> int:
