@@ -85,7 +85,7 @@ def test_energies_that_were_not_learned() -> None:
     found = verdict([*history(), good, bad], failed=(3,))
     assert (found["validation_energy_mae"], found["validation_energy_unlearned"]) == (40.0, 0.5)
     (warning,) = (word for word in found["warnings"] if "energies" in word)
-    assert warning.startswith("energies are not learned: their error on held-back frames is 40 eV, and 0.5 eV if")
+    assert warning.startswith("energies are not learned: their error on held-back frames is 40 eV, that of the energy reference")
     assert warning.endswith("raise burn_in.steps, or set network.per_type_energy_shifts_trainable=true")
     assert verdict(history())["validation_energy_mae"] is None
     assert verdict(history())["chains_without_energies"] == []
@@ -94,8 +94,18 @@ def test_energies_that_were_not_learned() -> None:
     found = verdict([*history(), looked(0.1, 0.2, 4.7, 0.1)])
     assert found["chains_without_energies"] == [2]
     (warning,) = found["warnings"]
-    assert warning.startswith("energies of chains [2] are not learned and spoil the mean over all chains")
+    assert warning.startswith("energies of chains [2] are not learned and spoil the mean over chains")
     assert verdict([*history(), looked(0.1, 0.2, 4.7, 0.1)], failed=(2,))["chains_without_energies"] == []
+
+
+def test_lost_chains_are_not_called_diverged() -> None:
+    """A worker that failed for good says nothing about its chains' learning rate."""
+    state = RunState.start(torch.zeros(CHAINS, 5))
+    state.history, state.lost = history(), {1: "its node is gone", 3: "its node is gone"}
+    found = judge(state, sample_config())
+    assert found["failed_chains"] == []
+    assert found["lost_chains"] == {"1": "its node is gone", "3": "its node is gone"}
+    assert found["warnings"] == ["chains [1, 3] gave no samples: its node is gone"]
 
 
 def test_good_chains_have_no_warnings() -> None:
