@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from equibayes import tensor_file
 from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.posterior import conformal
 from equibayes.posterior.calibration import METHODS, Calibrated, Calibration, Rescaling
 from equibayes.posterior.choose import choose, coverage
-from equibayes.posterior.file import FORMAT, VERSION, Posterior
+from equibayes.posterior.file import Posterior, read, write
 from equibayes.posterior.predict import Prediction, predict_each
 from equibayes.posterior.rescale import FITS, Residuals
 from equibayes.posterior.sample import frame_mark
@@ -145,10 +144,9 @@ def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
 
 
 def store(source: str | Path, target: str | Path, calibration: dict[str, Any] | None) -> None:
-    """Write a posterior file again with another calibration; all else stays byte for byte."""
-    header, tensors = tensor_file.read(Path(source), format=FORMAT, version=VERSION, what="posterior file")
-    header["calibration"] = calibration
-    tensor_file.write(Path(target), tensors, header, format=FORMAT, version=VERSION)
+    """Write a posterior file again with another calibration; everything else stays the same."""
+    header, tensors = read(source)
+    write(target, header | {"calibration": calibration}, tensors)
 
 
 def _numbers_of_samples(k: int) -> list[int]:

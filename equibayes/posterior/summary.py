@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from equibayes import tensor_file
 from equibayes.config import build
 from equibayes.errors import InputError
 from equibayes.posterior.calibration import Calibration
-from equibayes.posterior.file import FORMAT, VERSION, Posterior, load
+from equibayes.posterior.file import VERSION, Posterior, load, read
 from equibayes.run.settings import SampleConfig
 from equibayes.run.verdict import R_HAT_LIMIT
 
@@ -20,7 +19,7 @@ class PosteriorSummary:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.posterior = load(self.path)
-        self.header, tensors = tensor_file.read(self.path, format=FORMAT, version=VERSION, what="posterior file")
+        self.header, tensors = read(self.path)
         self.stored = str(tensors["samples"].dtype).removeprefix("torch.")
         self.size = self.path.stat().st_size
 

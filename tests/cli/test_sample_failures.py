@@ -65,7 +65,7 @@ def assert_one_line(err: str, *parts: str) -> None:
         (["burn_in.steps=0"], ["burn_in.steps=0: must be at least 1"]),
         (["burn_in.batch_size=0"], ["burn_in.batch_size=0: must be at least 1"]),
         (["guard.interval=0"], ["guard.interval=0: must be at least 1"]),
-        (["burn_in.freeze_mass=1.5"], ["burn_in.freeze_mass=1.5: must be a share between 0 and 1"]),
+        (["burn_in.freeze_mass=1.5"], ["burn_in.freeze_mass=1.5: must be above 0 and at most 1"]),
         (["prior.group_widths={readout: 0}"], ["prior.group_widths.readout=0.0: must be positive"]),
         (["data.validation=-1"], ["data.validation=-1: must be at least 0"]),
         (["chains=abc"], ["chains='abc': must be a whole number"]),
@@ -93,6 +93,7 @@ def test_settings(words: list[str], parts: list[str], tmp_path: Path, capsys: py
         ("- a\n- b\n", "s.yaml: expected settings as 'key: value', got a list"),
         ("burn_in:\n  stebs: 5\n", "burn_in.stebs: no such setting; did you mean 'steps'?"),
         ("1: 2\n", "1: no such setting"),
+        ("guard:\n  safety: 0.5\n", "guard.safety: this setting no longer exists (fixed at 0.5); leave it out"),
     ],
 )
 def test_yaml(text: str, part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

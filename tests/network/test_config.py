@@ -37,7 +37,7 @@ def test_presets():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"l_max": 4}, "l_max=4: must be 0 to 3"),
+        ({"l_max": 4}, "l_max=4: must be between 0 and 3"),
         ({"l_max": -1}, "l_max=-1"),
         ({"r_max": 0.0}, "r_max=0.0"),
         ({"r_max": -3.0}, "r_max=-3.0"),
@@ -46,7 +46,7 @@ def test_presets():
         ({"polynomial_cutoff_p": 1}, "polynomial_cutoff_p=1"),
         ({"num_features": [4, 4]}, "needs l_max \\+ 1 = 3 numbers"),
         ({"num_features": 0}, "must be at least 1"),
-        ({"model_dtype": "float16"}, "must be float32 or float64"),
+        ({"model_dtype": "float16"}, "must be one of float32, float64"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )

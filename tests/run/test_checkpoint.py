@@ -103,7 +103,7 @@ def posterior_instead(path: Path) -> None:
 
 
 def newer(path: Path) -> None:
-    header = {"format": "equibayes-checkpoint", "format_version": 2}
+    header = {"format": "equibayes-checkpoint", "format_version": 3}
     save_file({"a": torch.zeros(3)}, path, {"equibayes": json.dumps(header)})
 
 
