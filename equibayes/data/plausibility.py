@@ -20,6 +20,7 @@ energies in a wrong unit.
 
 import warnings
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -36,7 +37,7 @@ ORGANIC = (1, 6, 7, 8, 9, 15, 16, 17)
 
 
 def warn_if_implausible(data: Dataset) -> None:
-    """Warn about units that look wrong and about frames that stand there twice."""
+    """Warn about units that look wrong and about duplicate frames."""
     for message in (_forces(data), _energy(data), _distances(data), _density(data), _duplicates(data)):
         if message:
             warnings.warn(f"{data.name}: {message}", InputWarning, stacklevel=3)
@@ -46,16 +47,16 @@ def _forces(data: Dataset) -> str:
     rms = rms_force(data)
     if rms is None or rms <= HIGHEST_RMS_FORCE:
         return ""
-    return f"RMS force {rms:.3g} eV/Å is far above what atoms feel; check energy_unit and force_unit (--energy-unit)"
+    return f"RMS force {rms:.3g} eV/Å is far above that of any matter; check energy_unit and force_unit (--energy-unit)"
 
 
-def rms_force(data: Dataset) -> float | None:
-    """Root mean square of all force components in eV/Å."""
-    known = [s.forces for s in data if s.forces is not None]
+def rms_force(structures: Iterable[Structure]) -> float | None:
+    """Root mean square of all force components, eV/Å; None where no structure has forces."""
+    known = [s.forces.ravel() for s in structures if s.forces is not None]
     if not known:
         return None
     with np.errstate(over="ignore"):
-        return float(np.sqrt(sum(float(np.sum(f**2)) for f in known) / sum(f.size for f in known)))
+        return float(np.sqrt(np.mean(np.concatenate(known) ** 2)))
 
 
 def _energy(data: Dataset) -> str:

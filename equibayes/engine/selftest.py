@@ -302,9 +302,10 @@ def check_steps(
         for step, (plan, rate, indices) in enumerate(zip(plans, rates, chosen)):
             seen = reference(expected.position, indices, reference.mask(step, key.chains, batch))
             seen = reference.with_prior_weight(seen, expected.position, plan.prior_weight)
-            sghmc.step_(
+            sghmc.step(
                 expected, seen.gradient, key, learning_rate=rate, data_size=reference.data_size, config=sampler,
                 temperature=plan.temperature, adapt_mass=not plan.mass_frozen,
+                inplace=True,
             )  # fmt: skip
         state = sghmc.init(flat.to(device))
         potential = make(data(frames, config, torch.float32, device))

@@ -1,4 +1,4 @@
-"""Runs K chains from random weights to posterior samples: the loop around `sghmc.step_`.
+"""Runs K chains from random weights to posterior samples: the loop around `sghmc.step`.
 
 Everything that depends on the step is a pure function of it (schedule, minibatches, noise), so a run that is killed and resumed from a
 checkpoint repeats the very same steps.  Looks, records, rollback points and checkpoints all fall on the same steps, every
@@ -231,7 +231,7 @@ class ChainRunner:
             self.evaluate(position, indices, mask), position, plan.prior_weight
         )
         learning_rate = torch.minimum(plan.learning_rate * state.slowdown, state.cap)
-        sghmc.step_(
+        sghmc.step(
             state.sampler,
             evaluation.gradient,
             self.key,
@@ -240,6 +240,7 @@ class ChainRunner:
             config=self.config.sampler,
             temperature=plan.temperature,
             adapt_mass=not plan.mass_frozen,
+            inplace=True,
         )
         if state.average is not None:
             state.average.lerp_(state.sampler.position, 1 - AVERAGE_DECAY)

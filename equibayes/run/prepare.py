@@ -15,7 +15,7 @@ from equibayes.data.splits import split
 from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig
 from equibayes.network.official import load_official
-from equibayes.network.scales import fit_scales, rms_force
+from equibayes.network.scales import fit_scales, force_scale
 from equibayes.posterior.file import load
 from equibayes.run.settings import SampleConfig
 
@@ -82,7 +82,7 @@ def lay_out(
     scaled = fit_scales(wanted, train)
     shifts = {name: reference.shifts.get(atomic_number(name), 0.0) for name in scaled.type_names}
     network = replace(scaled, per_type_energy_shifts=shifts)
-    force = rms_force(train)
+    force = force_scale(train)
     energies = [s.energy - reference.total(s.numbers) for s in train if s.energy is not None]
     spread = float(np.sqrt(np.mean(np.square(energies)))) if energies else force
     model = StochasticModel(network, start_sigma=force, start_sigma_energy=max(force, spread))

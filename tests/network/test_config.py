@@ -11,7 +11,7 @@ from equibayes.bayes.model import StochasticModel
 from equibayes.data.graph import graph_of
 from equibayes.errors import InputError
 from equibayes.network.config import PRESETS, NetworkConfig, preset
-from equibayes.network.scales import fit_scales, mean_neighbors, rms_force
+from equibayes.network.scales import fit_scales, force_scale, mean_neighbors
 from tests.models import random_weights
 from tests.samples import ethanol, rattled, salt, water
 
@@ -100,9 +100,9 @@ def test_isolated_atoms_have_no_neighbors():
 
 def test_no_forces():
     with pytest.raises(InputError, match="no forces"):
-        rms_force([water()])
+        force_scale([water()])
     with pytest.raises(InputError, match="all forces in the training data are 0"):
-        rms_force([replace(water(), forces=np.zeros((3, 3)))])
+        force_scale([replace(water(), forces=np.zeros((3, 3)))])
 
 
 def test_energies_of_species_are_sampled_where_structures_are_large():

@@ -80,7 +80,9 @@ def heat(reshuffled: bool, N=64, batch=4, gamma=8.0, chains=1500, epochs=60) -> 
         else:
             index = torch.randint(0, N, (chains, batch), generator=generator)
         gradient = N * sharpness * (state.position - y[index].mean(1, keepdim=True))
-        sghmc.step_(state, gradient, key, learning_rate=gamma, data_size=N, config=config, adapt_mass=False)
+        sghmc.step(
+            state, gradient, key, learning_rate=gamma, data_size=N, config=config, adapt_mass=False, inplace=True
+        )
         if step % per_epoch == per_epoch - 1 and step > epochs * per_epoch // 2:
             values.append(float(state.position.square().mean()) * N * sharpness)
     variance = torch.tensor(sharpness**2 / batch)  # of ∇û/N

@@ -18,7 +18,9 @@ def run(gradient, position, steps, *, seed, gamma, config, n=1.0, adapt_steps=0,
     state = sghmc.init(position, key, temperature=config.temperature, mass=mass)
     for t in range(steps):
         g = gradient(state.position)
-        sghmc.step_(state, g, key, learning_rate=gamma, data_size=n, config=config, adapt_mass=t < adapt_steps)
+        sghmc.step(
+            state, g, key, learning_rate=gamma, data_size=n, config=config, adapt_mass=t < adapt_steps, inplace=True
+        )
     return state
 
 
@@ -73,7 +75,7 @@ def run_tracking(beta: float, gamma: float, steps: int, config: sghmc.SGHMCConfi
         g = state.position.clone()
         a = beta * a + (1 - beta) * g.square()
         state.mass.mass.copy_(a.sqrt() + ε)
-        sghmc.step_(state, g, key, learning_rate=gamma, data_size=1, config=config, adapt_mass=False)
+        sghmc.step(state, g, key, learning_rate=gamma, data_size=1, config=config, adapt_mass=False, inplace=True)
     return state
 
 
@@ -122,8 +124,15 @@ def test_two_wells_at_a_large_step():
         state, inside = sghmc.init(start, key), 0.0
         for t in range(500):
             gradient = 4 * b * state.position * (state.position.square() - 1)
-            sghmc.step_(
-                state, gradient, key, learning_rate=kappa / (8 * b), data_size=1, config=config, adapt_mass=False
+            sghmc.step(
+                state,
+                gradient,
+                key,
+                learning_rate=kappa / (8 * b),
+                data_size=1,
+                config=config,
+                adapt_mass=False,
+                inplace=True,
             )
             if t >= 300:
                 inside += float((state.position.abs() < 0.3).double().mean()) / 200

@@ -155,7 +155,7 @@ def test_step_is_pure_and_equals_the_step_in_place():
     options = {"learning_rate": 1e-3, "data_size": 20, "config": sghmc.SGHMCConfig()}
     new = sghmc.step(state, gradient, key, **options)
     assert_same_bits(state, before)
-    sghmc.step_(state, gradient, key, **options)
+    sghmc.step(state, gradient, key, **options, inplace=True)
     assert_same_bits(state, new)
 
 

@@ -23,20 +23,15 @@ MOST_ATOMS = 3000
 BONDS_UP_TO = 1500
 
 
-def atom_sigma(result: Evaluated) -> np.ndarray:
-    """σ of each atom [A], eV/Å: root mean square over its three components, so that it compares with one component."""
-    return np.sqrt(np.square(result.force_sigma).mean(1))
-
-
-def atom_error(result: Evaluated) -> np.ndarray:
-    """Error of each atom [A], eV/Å, in the same sense; NaN without label."""
-    return np.sqrt(np.square(result.force_error).mean(1))
+def per_atom(components: np.ndarray) -> np.ndarray:
+    """[A, 3] -> [A]: root mean square over the three components, so that it compares with one component."""
+    return np.sqrt(np.square(components).mean(1))
 
 
 def rank(result: Evaluated) -> tuple[list[int], list[int]]:
     """Frames with the smallest and with the largest σ of any of their atoms; a frame whose σ is not finite is least certain."""
     largest = np.full(len(result.structures), -np.inf)
-    np.maximum.at(largest, result.frame, np.nan_to_num(atom_sigma(result), nan=np.inf))
+    np.maximum.at(largest, result.frame, np.nan_to_num(per_atom(result.force_sigma), nan=np.inf))
     order = [int(i) for i in np.argsort(largest, kind="stable") if 0 < len(result.structures[int(i)]) <= MOST_ATOMS]
     half = max(1, min(SHOWN, len(order) // 2))
     return order[:half], order[::-1][:half]
@@ -59,7 +54,7 @@ def ranking_table(numbers: Numbers) -> Html | None:
     """The same structures in figures: for print, and for those who cannot see the viewer."""
     result = numbers.result
     certain, uncertain = rank(result)
-    sigma, error = atom_sigma(result), atom_error(result)
+    sigma, error = per_atom(result.force_sigma), per_atom(result.force_error)
     rows = []
     for kind, frames in (("most certain", certain), ("least certain", uncertain)):
         for place, frame in enumerate(frames[:LISTED], 1):
@@ -98,7 +93,7 @@ def _elements(sets: list[Numbers]) -> dict[str, Any]:
 
 def _set(result: Evaluated) -> dict[str, Any]:
     certain, uncertain = rank(result)
-    sigma, error = atom_sigma(result) * MEV, atom_error(result) * MEV
+    sigma, error = per_atom(result.force_sigma) * MEV, per_atom(result.force_error) * MEV
     shown = np.isin(result.frame, [*certain, *uncertain])
     finite = sigma[shown & np.isfinite(sigma)]
     span = [float(finite.min()), float(finite.max())] if len(finite) else [0.0, 1.0]
