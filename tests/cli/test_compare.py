@@ -103,7 +103,7 @@ def test_winners() -> None:
     cells = {heading: [line[i].strip() for line in table.rows] for i, heading in enumerate(table.headings)}
     assert cells["MAE-F"] == ["10.0*", "20.0"]
     assert cells["MLL-F"] == ["2.000", "3.000*"]
-    assert cells["AUC"] == ["0.900*", "0.900*"]
+    assert cells["ROC AUC"] == ["0.900*", "0.900*"]
     assert cells["in 68 %"] == ["90.0", "65.0*"]
     assert cells["MAE-E"] == ["1.0", "–"]
     assert cells["MLL-E"] == ["–", "–"]
