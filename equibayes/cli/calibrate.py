@@ -13,6 +13,7 @@ from equibayes.data import Dataset, read
 from equibayes.data.elements import symbol
 from equibayes.errors import InputError
 from equibayes.evaluation.print_tables import Table
+from equibayes.files import check_target
 from equibayes.posterior.calibrate import calibrate, store, unseen
 from equibayes.posterior.calibration import METHODS, Calibrated, Calibration
 from equibayes.posterior.file import load
@@ -56,7 +57,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     source, target = Path(arguments.posterior), Path(arguments.output or arguments.posterior)
-    _check_output(source, target, arguments.overwrite)
+    check_target(target, overwrite=arguments.overwrite or target.resolve() == source.resolve())
     if arguments.remove == (arguments.data is not None):
         raise InputError("give DATA to calibrate on, or --remove, but not both; see equibayes calibrate --help")
     posterior = load(source)
@@ -140,13 +141,3 @@ def _labelled(arguments: argparse.Namespace) -> Dataset:
             f"{data.name}: has neither energies nor forces to calibrate on; name their keys (--energy-key, --forces-key)"
         )
     return data
-
-
-def _check_output(source: Path, target: Path, overwrite: bool) -> None:
-    """Before the work, not after it."""
-    if target.is_dir():
-        raise InputError(f"{target}: is a folder; name a file with -o")
-    if not target.resolve().parent.is_dir():
-        raise InputError(f"{target}: there is no such folder; make it first")
-    if target.exists() and target.resolve() != source.resolve() and not overwrite:
-        raise InputError(f"{target}: exists already; choose another name with -o, or add --overwrite")

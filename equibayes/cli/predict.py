@@ -15,6 +15,7 @@ from equibayes.data.specs import parse_spec
 from equibayes.data.stream import stream
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.files import check_target
 from equibayes.posterior.extxyz import write_predictions
 from equibayes.posterior.file import load
 from equibayes.posterior.predict import Prediction, predict
@@ -59,7 +60,11 @@ def add_parser(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     target = Path(arguments.output)
-    _check_output(target, arguments)
+    if not target.name.lower().endswith((".xyz", ".extxyz")):
+        raise InputError(f"{target}: the name of the output must end in .xyz or .extxyz")
+    if target.resolve() == parse_spec(arguments.data).path.resolve():
+        raise InputError(f"{target}: is the input itself; choose another name with -o")
+    check_target(target, overwrite=arguments.overwrite)
     level = arguments.interval
     if level is not None and not 0 < level < 1:
         raise InputError(f"--interval {level:g}: a probability between 0 and 1 is needed, such as 0.9")
@@ -111,17 +116,3 @@ class _Seen:
         return (
             f"σ of force components {typical:.1f} meV/Å (RMS), at most {1000 * self.largest:.1f} meV/Å in {self.where}"
         )
-
-
-def _check_output(target: Path, arguments: argparse.Namespace) -> None:
-    """Before the work, not after it."""
-    if not target.name.lower().endswith((".xyz", ".extxyz")):
-        raise InputError(f"{target}: the name of the output must end in .xyz or .extxyz")
-    if target.is_dir():
-        raise InputError(f"{target}: is a folder; name a file with -o")
-    if not target.resolve().parent.is_dir():
-        raise InputError(f"{target}: there is no such folder; make it first")
-    if target.resolve() == parse_spec(arguments.data).path.resolve():
-        raise InputError(f"{target}: is the input itself; choose another name with -o")
-    if target.exists() and not arguments.overwrite:
-        raise InputError(f"{target}: exists already; choose another name with -o, or add --overwrite")

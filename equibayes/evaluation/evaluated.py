@@ -57,7 +57,7 @@ class Evaluated:
 
 
 def evaluate(posterior: Posterior, data: Dataset, *, device: torch.device | str = "cpu") -> Evaluated:
-    """Predict every frame of a data set; labels that are missing become NaN."""
+    """Predict every frame of a data set; missing labels become NaN."""
     return evaluate_each(posterior, data, [len(posterior)], device=device)[0]
 
 
@@ -69,7 +69,7 @@ def evaluate_each(
     device: torch.device | str = "cpu",
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> list[Evaluated]:
-    """The same for the first k samples, for each k of `ks`, in one pass; `progress` may watch the frames go by."""
+    """The same for the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames to show progress."""
     check_labelled(data)
     predictions = list(predict_each(posterior, progress(data.structures), ks, device=device))
     return [
@@ -78,7 +78,7 @@ def evaluate_each(
 
 
 def check_labelled(data: Dataset) -> None:
-    """There is something to compare predictions with."""
+    """An `InputError` where there are no labels to compare predictions with."""
     if not len(data):
         raise InputError(f"{data.name}: holds no frames to evaluate; name others")
     if all(s.energy is None and s.forces is None for s in data):
@@ -88,24 +88,14 @@ def check_labelled(data: Dataset) -> None:
 
 
 def collect(name: str, k: int, structures: Sequence[Structure], predictions: Sequence[Prediction]) -> Evaluated:
-    """Lay predictions and labels side by side."""
+    """Combine predictions and labels."""
+    parts = {"mean": "", "sigma": "_std", "epistemic": "_epistemic", "aleatoric": "_aleatoric"}
     energy = {
-        field: np.array([getattr(p, attribute) for p in predictions])
-        for field, attribute in (
-            ("energy_mean", "energy"),
-            ("energy_sigma", "energy_std"),
-            ("energy_epistemic", "energy_epistemic"),
-            ("energy_aleatoric", "energy_aleatoric"),
-        )
+        f"energy_{part}": np.array([getattr(p, f"energy{end}") for p in predictions]) for part, end in parts.items()
     }
     forces = {
-        field: np.concatenate([getattr(p, attribute) for p in predictions])
-        for field, attribute in (
-            ("force_mean", "forces"),
-            ("force_sigma", "forces_std"),
-            ("force_epistemic", "forces_epistemic"),
-            ("force_aleatoric", "forces_aleatoric"),
-        )
+        f"force_{part}": np.concatenate([getattr(p, f"forces{end}") for p in predictions])
+        for part, end in parts.items()
     }
     missing = [np.full((len(s), 3), np.nan) if s.forces is None else s.forces for s in structures]
     return Evaluated(
@@ -125,7 +115,7 @@ def collect(name: str, k: int, structures: Sequence[Structure], predictions: Seq
 
 
 def recalibrated(result: Evaluated, calibration: Calibration) -> Evaluated:
-    """What the same posterior says with a calibration, from what it said without: no prediction is made again."""
+    """The same result with a calibration applied, without predicting again."""
     energy = calibration.energy.apply(Sigma(result.energy_epistemic, result.energy_aleatoric), result.k)
     forces = calibration.forces.apply(Sigma(result.force_epistemic, result.force_aleatoric), result.k, result.number)
     return replace(

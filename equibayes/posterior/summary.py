@@ -8,7 +8,7 @@ from equibayes.errors import InputError
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import VERSION, Posterior, load, read
 from equibayes.run.settings import SampleConfig
-from equibayes.run.verdict import R_HAT_LIMIT
+from equibayes.run.verdict import LITTLE, R_HAT_LIMIT, too_few_draws
 
 Line = tuple[str, str]
 
@@ -155,10 +155,10 @@ def _convergence_lines(posterior: Posterior) -> list[Line]:
     if r_hat is None:
         agreement = f"cannot be told ({verdict.get('convergence_undefined_because') or 'no held-back frames'})"
     else:
-        word = "the chains agree" if r_hat <= R_HAT_LIMIT else "the chains stay apart"
-        agreement = (
-            f"R-hat of predicted forces {r_hat:.2f} (1 is agreement; here {word}), effective sample size {ess:.0f}"
-        )
+        word = "1 is agreement; here the chains " + ("agree" if r_hat <= R_HAT_LIMIT else "stay apart")
+        if r_hat > R_HAT_LIMIT and too_few_draws(verdict):
+            word = f"{verdict['draws_per_chain']} draws per chain; {LITTLE}"
+        agreement = f"R-hat of predicted forces {r_hat:.2f} ({word}), effective sample size {ess:.0f}"
     target = posterior.config.get("sampler", {}).get("temperature", 1.0)
     heat = verdict.get("temperature_rise_bound")
     bound = "" if heat is None else f"; minibatches add at most {heat:.2g}"

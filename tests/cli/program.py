@@ -44,6 +44,13 @@ def run(argv: list[str], folder: Path, *, file_size: int | None = None) -> tuple
     return status, (folder / "out.txt").read_text(), (folder / "err.txt").read_text()
 
 
+def completed(argv: list[str], folder: Path) -> Path:
+    """The folder of a run that nothing disturbed and that printed no error."""
+    status, _, err = run(argv, folder)
+    assert (status, err) == (0, "")
+    return folder
+
+
 def wait_for(path: Path, process: BaseProcess, seconds: float = 60.0) -> None:
     """Until a file is there."""
     end = time.monotonic() + seconds

@@ -78,13 +78,22 @@ def test_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_verdicts_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verdict = load(file).verdict
-    good = {**verdict, "r_hat_forces": 1.02, "ess_forces": 123.4, "warnings": [], "events": ["chain 1 was rolled back"]}
+    good = {
+        **verdict,
+        "draws_per_chain": 40,
+        "r_hat_forces": 1.02,
+        "ess_forces": 123.4,
+        "warnings": [],
+        "events": ["chain 1 was rolled back"],
+    }
     out = explained(changed(file, verdict=good), capsys)
     assert "R-hat of predicted forces 1.02 (1 is agreement; here the chains agree), effective sample size 123" in out
     assert "guard        acted 1 times, first: chain 1 was rolled back" in out
     assert "note" not in out
     out = explained(changed(file, verdict={**good, "r_hat_forces": 2.5}), capsys)
     assert "2.50 (1 is agreement; here the chains stay apart)" in out
+    out = explained(changed(file, verdict={**good, "r_hat_forces": 2.5, "draws_per_chain": 8}), capsys)
+    assert "2.50 (8 draws per chain; below about 20 it says little" in out
 
 
 def test_a_senseless_calibration(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

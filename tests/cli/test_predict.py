@@ -11,18 +11,9 @@ from ase.io import write
 from equibayes.cli.main import main
 from equibayes.data import read
 from equibayes.posterior.file import load
-from equibayes.posterior.sample import sample
 from tests.cli import program
-from tests.runs import ethanol_frames, small_config
 
 DATA = "bundled:ethanol@1000:1030"
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("predict") / "ethanol.posterior"
-    sample(ethanol_frames(), small_config({"burn_in": {"steps": 160}}), output=path, device="cpu")
-    return path
 
 
 @pytest.fixture

@@ -192,7 +192,7 @@ def test_disk_full(mount: Path, whole: bytes) -> None:
     filler.write_bytes(bytes(180_000))  # a checkpoint takes 80 to 120 kB, and two are kept
     status, out, err = program.run(sample(), mount)
     assert status == 2, out
-    assert_one_line(err, "a.run/", "the disk is full; nothing that was there is lost", "continue with --resume")
+    assert_one_line(err, "a.run/", "the disk is full; existing files are intact", "continue with --resume")
     assert list((mount / "a.run").glob("checkpoint-*")), "what was there is there"
     assert not list(mount.rglob(".*.tmp"))
     filler.unlink()
@@ -213,7 +213,7 @@ def test_no_file_may_grow(tmp_path: Path, whole: bytes) -> None:
     """The same by a limit of the process: works without any rights."""
     status, _, err = program.run(sample(), tmp_path, file_size=20_000)
     assert status == 2
-    assert_one_line(err, "a.run/", "no room (File too large)", "continue with --resume")
+    assert_one_line(err, "a.run/", "no space left (File too large)", "continue with --resume")
     status, _, err = program.run(sample(), tmp_path, file_size=85_000)
     assert status == 2
     assert_one_line(err, "a.run/checkpoint-", "continue with --resume")
@@ -333,7 +333,7 @@ def test_two_at_once(tmp_path: Path) -> None:
         sample(str(tmp_path / "a.posterior"), "--resume", "burn_in.steps=200"), tmp_path / "second"
     )
     assert status == 2
-    assert_one_line(err, "another equibayes is at work there")
+    assert_one_line(err, "another equibayes is running there")
     assert program.finish(first) == 0
 
 

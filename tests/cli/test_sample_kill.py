@@ -27,10 +27,7 @@ CHECKPOINT = "a.run/checkpoint-{:010d}.safetensors"
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("whole")
-    status, _, err = program.run(RUN, folder)
-    assert (status, err) == (0, "")
-    return folder
+    return program.completed(RUN, tmp_path_factory.mktemp("whole"))
 
 
 def assert_same_result(folder: Path, uninterrupted: Path) -> None:

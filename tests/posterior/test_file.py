@@ -1,8 +1,6 @@
 """The posterior file: what goes in comes out, equal content is equal bytes, and nothing else gets in."""
 
 import json
-import os
-import pickle
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +16,7 @@ from safetensors.torch import save_file
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load, read, write
 from equibayes.posterior.sample import sample
+from tests.damage import cut, empty, flip, foreign, pickled, text, torch_file
 from tests.runs import ethanol_frames, small_config
 
 
@@ -133,36 +132,18 @@ def test_subset(posterior: Posterior) -> None:
 # ---- files that are not what they should be
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1000])
-
-
 def cut_in_the_header(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:1000])
 
 
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
 def one_bit_of_a_weight(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-5000] ^= 1
-    path.write_bytes(content)
+    flip(path, -5000)
 
 
 def one_digit_of_the_header(path: Path) -> None:
     content = path.read_bytes()
     place = content.index(b'\\"r_max\\": 4.0')
     path.write_bytes(content[: place + 11] + b"5" + content[place + 12 :])
-
-
-def text(path: Path) -> None:
-    path.write_text("not a posterior\n" * 50)
-
-
-def other_program(path: Path) -> None:
-    save_file({"weight": torch.zeros(3)}, path, {"format": "pt"})
 
 
 def checkpoint(path: Path) -> None:
@@ -182,21 +163,6 @@ def huge_header(path: Path) -> None:
     path.write_bytes(struct.pack("<Q", 2**60) + b"{" + bytes(100))
 
 
-class Trap:
-    """Leaves a mark when it is unpickled."""
-
-    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
-        return os.system, ("touch sprung",)
-
-
-def pickled(path: Path) -> None:
-    path.write_bytes(pickle.dumps({"samples": Trap()}))
-
-
-def torch_file(path: Path) -> None:
-    torch.save({"samples": Trap()}, path)
-
-
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -206,7 +172,7 @@ def torch_file(path: Path) -> None:
         (one_bit_of_a_weight, r"damaged posterior file \(the checksum differs\)"),
         (one_digit_of_the_header, r"damaged posterior file \(the checksum differs\)"),
         (text, "not a posterior file, or a damaged one"),
-        (other_program, "not a posterior file but a safetensors file of another program"),
+        (foreign, "not a posterior file but a safetensors file of another program"),
         (checkpoint, "not a posterior file but equibayes-checkpoint"),
         (
             newer,

@@ -132,12 +132,24 @@ def test_heating_by_minibatches() -> None:
     assert "raise cycles.batch_size" in words
 
 
+def test_few_draws_say_little() -> None:
+    """A large R-hat from few draws is undecided, not bad."""
+    found = verdict(history(draws=8, offset=2.0))
+    assert found["draws_per_chain"] == 8
+    assert found["r_hat_forces"] > 1.2
+    (words,) = found["warnings"]
+    assert words.startswith(
+        f"R-hat of predicted forces is {found['r_hat_forces']:.2f} from 8 draws per chain: below about 20"
+    )
+    assert "undecided; more cycles would tell" in words
+
+
 def test_too_few_draws_to_tell() -> None:
     found = verdict(history(draws=3))
     assert found["r_hat_forces"] is None
     assert found["ess_forces"] is None
     (words,) = found["warnings"]
-    assert words.startswith("whether the chains agree cannot be told (3 draws a chain are too few")
+    assert words.startswith("whether the chains agree cannot be told (3 draws per chain are too few")
 
 
 def test_without_cycles_or_validation() -> None:

@@ -91,7 +91,12 @@ def diagnostics(posterior: Posterior) -> Html | None:
     """R-hat, effective sample size and temperatures, each with what it should be."""
     found = posterior.verdict or {}
     lines = [
-        ("R-hat of predicted forces", "r_hat_forces", ".3f", "1; below 1.1 the chains agree"),
+        (
+            "R-hat of predicted forces",
+            "r_hat_forces",
+            ".3f",
+            "1; below 1.1 the chains agree; from fewer than 20 draws per chain it says little",
+        ),
         ("effective sample size, forces", "ess_forces", ".0f", "large: at least some tens per chain"),
         ("R-hat of the log posterior", "r_hat_log_posterior", ".3f", "1"),
         ("effective sample size, log posterior", "ess_log_posterior", ".0f", "large"),

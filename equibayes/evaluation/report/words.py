@@ -6,7 +6,7 @@ from equibayes.evaluation.figures.style import KCAL
 from equibayes.evaluation.report.numbers import Numbers, digits, kcal, mev, percent
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
-from equibayes.run.verdict import R_HAT_LIMIT
+from equibayes.run.verdict import LITTLE, R_HAT_LIMIT, too_few_draws
 
 # σ within this factor of the errors counts as right: a few hundred labelled atoms do not tell it better
 TOLERANCE = 1.1
@@ -132,6 +132,12 @@ def chains(posterior: Posterior) -> tuple[str, str]:
     size = f", effective sample size {ess:.0f}" if isinstance(ess, (int, float)) else ""
     if r_hat <= R_HAT_LIMIT:
         return f"{samples} The chains agree: R-hat of predicted forces {r_hat:.2f} (1 is agreement){size}.", "right"
+    if too_few_draws(found):
+        draws = f"{found['draws_per_chain']} draws per chain; {LITTLE}"
+        return (
+            f"{samples} Whether the chains agree is undecided: R-hat of predicted forces {r_hat:.2f} ({draws}).",
+            "unknown",
+        )
     return (
         f"{samples} The chains stay apart: R-hat of predicted forces {r_hat:.2f} (1 is agreement){size}. Their disagreement "
         "is part of σ.",
