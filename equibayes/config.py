@@ -1,7 +1,8 @@
 """Settings defined once: one dataclass per section, whose fields carry their help text, choices and bounds.
 
-Checks of user input, overrides (`section.key=value`), the commented YAML template and the reference in the documentation
-are all derived from the dataclasses.  An unknown key is refused, and the nearest known key is suggested.
+Checks of user input, overrides (`section.key=value`), the commented YAML template and the reference in the
+documentation are all derived from the dataclasses.  An unknown key is refused, and the nearest known key is
+suggested.
 """
 
 import difflib
@@ -185,7 +186,8 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _convert(value: Any, hint: Any, name: str) -> Any:
-    """`value` as the annotated type.  Numbers may be given as text (YAML reads 1e-3 as text); nothing else is guessed."""
+    """`value` as the annotated type.  Numbers may be given as text (YAML reads 1e-3 as text); nothing else is
+    guessed."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     for option in sorted(options, key=lambda option: option is not type(None)):  # 'none' means None, also for text
         try:

@@ -17,7 +17,8 @@ from equibayes.network.nequip import sum_over_structures
 
 
 def log_likelihood(output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
-    """ln p per structure, [K, B] float64.  A structure without an energy label (NaN) contributes by its forces alone."""
+    """ln p per structure, [K, B] float64.  A structure without an energy label (NaN) contributes by its forces
+    alone."""
     known = ~torch.isnan(labels.energy)
     energy = gaussian_log_density(labels.energy.nan_to_num() - output.energy, output.log_sigma_energy.double())
     forces = gaussian_log_density(labels.forces - output.forces, output.log_sigma_forces[..., None])

@@ -25,7 +25,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What the reader found: told in the summary, kept with the data.
+    """What the reader found: shown in the summary, kept with the data.
 
     `keys` names where each of energy, forces, stress was found (absent: nowhere).  `units` names the unit each of
     energy, length, force had in the file; `units_origin` says how that is known.

@@ -6,7 +6,7 @@ Four rules find a unit that is off by a factor that matters, chosen so that they
 * Forces: at temperatures of interest a force component has a root mean square of 0.1 to 5 eV/Å.  Above 12 the forces
   are kcal/mol (23 times eV) or kJ/mol (96 times) taken for eV.
 * Energy: no arrangement of atoms lies below the Thomas-Fermi energy of its atoms, -20.9 Z^(7/3) eV each, which is
-  itself below every all-electron energy.  kcal/mol or kJ/mol taken for eV fall below it when energies are totals.
+  itself below every all-electron energy.  Total energies in kcal/mol or kJ/mol read as eV fall below it.
 * Distances: the median distance to the nearest neighbour lies between 0.5 and 5.5 Å (H2 0.74, caesium 5.2); nm taken
   for Å and the reverse fall outside.  In organic molecules hydrogen is 0.65 to 1.6 Å from its partner (H2 0.74, HS
   1.34); Bohr taken for Å (1.9 times) and the reverse fall outside that.
@@ -100,7 +100,8 @@ def _density(data: Dataset) -> str:
         volume = abs(float(np.linalg.det(structure.cell)))
         if structure.pbc.all() and len(structure) > HIGHEST_DENSITY * volume:
             return (
-                f"the cell of {_short(structure)} holds {len(structure)} atoms in {volume:.3g} Å³, denser than any matter; "
+                f"the cell of {_short(structure)} holds {len(structure)} atoms in {volume:.3g} Å³, denser than "
+                "any matter; "
                 "check the cell and length_unit (--length-unit)"
             )
     return ""

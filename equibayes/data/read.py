@@ -82,7 +82,8 @@ def _parse(target: Spec, keys: LabelKeys) -> Parsed:
 
 
 def _read_ours(arrays: Arrays, target: Spec, require_labels: bool) -> Dataset:
-    """What `Dataset.save_npz` wrote; its frames still name the files they once came from, so errors name this one too."""
+    """What `Dataset.save_npz` wrote; its frames still name the files they once came from, so errors name this one
+    too."""
     with foreign_reader(target.file, "damaged: save it again"):
         whole = from_arrays(arrays)
     data = whole.subset(select(target, len(whole)), target.name)

@@ -36,7 +36,8 @@ KINDS = ("lstsq", "isolated", "given", "per_structure")
 class EnergyReference:
     """`shifts` in eV by atomic number; `offsets` in eV by formula, for kind per_structure only.
 
-    `undetermined` are directions in the space of shifts, by atomic number, that the data said nothing about (kind lstsq only).
+    `undetermined` are directions in the space of shifts, by atomic number, that the data said nothing about (kind
+    lstsq only).
     """
 
     kind: str
@@ -61,7 +62,7 @@ class EnergyReference:
         return float(sum(self.shifts[int(z)] * int(n) for z, n in zip(species, counts)))
 
     def knows(self, numbers: npt.ArrayLike) -> bool:
-        """Whether energies with this reference are absolute, not merely up to a constant (see the module)."""
+        """Whether energies with this reference are absolute, not only up to a constant (see the module)."""
         atoms = np.asarray(numbers)
         if self.kind == "per_structure":
             return formula(atoms) in self.offsets
@@ -138,7 +139,7 @@ def suggest_kind(data: Dataset) -> str:
 def _require_species(data: Dataset, shifts: Mapping[int, float], kind: str) -> None:
     missing = [symbol(z) for z in data.species if z not in shifts]
     if missing:
-        remedy = "add IsolatedAtom frames or values" if kind == "isolated" else "give one a species"
+        remedy = "add IsolatedAtom frames or values" if kind == "isolated" else "give one per species"
         raise InputError(f"{data.name}: no {kind} energy for {', '.join(missing)}; {remedy}, or use lstsq")
 
 
@@ -166,7 +167,8 @@ def _counts(
 def _undetermined(
     species: tuple[int, ...], means: Mapping[str, tuple[npt.NDArray[np.int64], float, int]]
 ) -> tuple[dict[int, float], ...]:
-    """Unit vectors of shifts that change the energy of no formula seen: an orthonormal basis of the null space of the counts."""
+    """Unit vectors of shifts that change the energy of no formula seen: an orthonormal basis of the null space of the
+    counts."""
     _, lengths, directions = np.linalg.svd(_counts(species, means))
     rank = int(np.sum(lengths > 1e-10 * lengths.max()))
     return tuple({z: float(part) for z, part in zip(species, direction)} for direction in directions[rank:])

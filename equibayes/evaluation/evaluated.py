@@ -1,4 +1,4 @@
-"""Predictions beside labels, as flat arrays: what every metric, table and figure starts from."""
+"""Predictions and labels as flat arrays: the input of every metric, table and figure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +19,8 @@ from equibayes.posterior.sigma import Sigma
 class Evaluated:
     """One data set under one posterior with k samples.  eV, eV/Å.  F frames with A atoms in all.
 
-    energy_true, energy_mean, energy_sigma, energy_epistemic, energy_aleatoric  [F]; true is NaN where there is no label
-    force_true, force_mean, force_sigma, force_epistemic, force_aleatoric       [A, 3]; true is NaN where there is no label
+    energy_true, energy_mean, energy_sigma, energy_epistemic, energy_aleatoric  [F]; true is NaN without label
+    force_true, force_mean, force_sigma, force_epistemic, force_aleatoric       [A, 3]; true is NaN without label
     number [A] atomic numbers;  frame [A] which frame an atom belongs to
     """
 
@@ -52,7 +52,8 @@ class Evaluated:
 
     @property
     def energies_adrift(self) -> int:
-        """Frames whose label is left out since the prediction holds only up to a constant (see data/reference.py)."""
+        """Frames whose label is left out since the prediction is defined only up to a constant (see
+        data/reference.py)."""
         return sum(s.energy is not None and np.isnan(e) for s, e in zip(self.structures, self.energy_true))
 
 
@@ -69,7 +70,8 @@ def evaluate_each(
     device: torch.device | str = "cpu",
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> list[Evaluated]:
-    """The same for the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames to show progress."""
+    """The same for the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames to show
+    progress."""
     check_labelled(data)
     predictions = list(predict_each(posterior, progress(data.structures), ks, device=device))
     return [
@@ -83,7 +85,8 @@ def check_labelled(data: Dataset) -> None:
         raise InputError(f"{data.name}: holds no frames to evaluate; name others")
     if all(s.energy is None and s.forces is None for s in data):
         raise InputError(
-            f"{data.name}: has neither energies nor forces to compare with; name their keys (--energy-key, --forces-key)"
+            f"{data.name}: has neither energies nor forces to compare with; name their keys (--energy-key, "
+            "--forces-key)"
         )
 
 
@@ -102,7 +105,7 @@ def collect(name: str, k: int, structures: Sequence[Structure], predictions: Seq
         name=name,
         k=k,
         structures=structures,
-        # an energy that holds only up to a constant cannot be compared with a label
+        # an energy that is defined only up to a constant cannot be compared with a label
         energy_true=np.array(
             [np.nan if s.energy is None or not p.energy_known else s.energy for s, p in zip(structures, predictions)]
         ),

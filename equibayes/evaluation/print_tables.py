@@ -32,7 +32,8 @@ class Table:
 
 
 PAPER_ACCURACY = select(
-    "kcal_mol.force_mae kcal_mol.force_rmse kcal_mol.force_mll kcal_mol.energy_mae kcal_mol.energy_rmse kcal_mol.energy_mll"
+    "kcal_mol.force_mae kcal_mol.force_rmse kcal_mol.force_mll kcal_mol.energy_mae kcal_mol.energy_rmse "
+    "kcal_mol.energy_mll"
 )
 PAPER_CALIBRATION = select(
     "force_auc force_outlier_share force_ece kcal_mol.force_nece energy_ece kcal_mol.energy_nece"
@@ -62,7 +63,8 @@ def tables(metrics: Values) -> Iterator[Table]:
     )
     yield _table("In meV and meV/Å: errors, root mean square σ, CRPS", first, rows, FIELD)
     yield _table(
-        "% of force components within the intervals that should contain 50 … 95 %; calibration; ranking by σ; epistemic % of σ²",
+        "% of force components within the intervals that should contain 50 … 95 %; calibration; ranking by σ; "
+        "epistemic % of σ²",
         first,
         rows,
         COVERAGE,

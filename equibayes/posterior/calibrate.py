@@ -1,4 +1,5 @@
-"""Recalibration on validation frames: predict them, choose a method (choose.py), fit it for every k (rescale.py), store it."""
+"""Recalibration on validation frames: predict them, choose a method (choose.py), fit it for every k (rescale.py),
+store it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -31,10 +32,11 @@ def calibrate(
     device: torch.device | str = "cpu",
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> Posterior:
-    """The posterior with a calibration for energies and for forces, found on labelled frames that it did not learn from.
+    """The posterior with a calibration for energies and for forces, found on labelled frames that it did not learn
+    from.
 
     method    one of METHODS for both, or auto: chosen by cross-validation, for each
-    progress  may watch the frames go by
+    progress  wraps the frames to show progress
     """
     if method not in ("auto", *METHODS):
         raise InputError(f"calibration method '{method}': there are auto, {', '.join(METHODS)}")
@@ -134,8 +136,9 @@ def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
         return data, ""
     if not fresh:
         raise InputError(
-            f"{data.name}: these are frames that the posterior learned from, on which it errs less than elsewhere; give "
-            "others, or the whole set that it was sampled from, of which the frames held back are used"
+            f"{data.name}: these are frames that the posterior learned from, where its errors are smaller than "
+            "elsewhere; give "
+            "others, or the whole set that it was sampled from, whose held-back frames are then used"
         )
     return (
         data.subset(fresh),

@@ -7,8 +7,8 @@
 | `step`    | [k]    | the step after which it was taken                                    |
 
 The header holds JSON under `equibayes`: format and package version, full configuration with the scales taken from the
-data, energy reference, units, fingerprint of the training set, history and diagnostics of the run, a calibration if there
-is one, and a checksum.
+data, energy reference, units, fingerprint of the training set, history and diagnostics of the run, a calibration if
+there is one, and a checksum.
 """
 
 from dataclasses import dataclass, field, replace

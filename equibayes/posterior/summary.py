@@ -14,7 +14,8 @@ Line = tuple[str, str]
 
 
 class PosteriorSummary:
-    """`lines()` pairs a heading with its text; `to_dict()` holds the header of the file and the numbers derived from it."""
+    """`lines()` pairs a heading with its text; `to_dict()` holds the header of the file and the numbers derived from
+    it."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -66,7 +67,7 @@ class PosteriorSummary:
 
 
 def last_validation(posterior: Posterior) -> dict[str, Any] | None:
-    """The last record with held-back frames: its step, and errors and deviations in eV/Å, one number a chain."""
+    """The last record with held-back frames: its step, and errors and deviations in eV/Å, one number per chain."""
     for record in reversed(posterior.history):
         if "validation_force_mae" in record:
             return {name: value for name, value in record.items() if name == "step" or name.startswith("validation_")}
@@ -89,7 +90,8 @@ def _network(posterior: Posterior) -> str:
     features = ", ".join(map(str, network.channels)) if isinstance(network.num_features, list) else network.num_features
     parity = "both parities" if network.parity else "one parity"
     return (
-        f"NequIP with {network.num_layers} layers, l ≤ {network.l_max}, {parity}, {features} features, cutoff {network.r_max:g} Å: "
+        f"NequIP with {network.num_layers} layers, l ≤ {network.l_max}, {parity}, {features} features, cutoff "
+        f"{network.r_max:g} Å: "
         f"{posterior.samples.shape[1]} weights ({network.model_dtype})"
     )
 
@@ -138,7 +140,8 @@ def _accuracy_lines(posterior: Posterior) -> list[Line]:
     lines = [
         (
             "force error",
-            f"{_mev(last['validation_force_mae_of_mean'])} on held-back frames (MAE of the mean over chains at the end)",
+            f"{_mev(last['validation_force_mae_of_mean'])} on held-back frames (MAE of the mean over chains at "
+            "the end)",
         ),
         ("", f"single chains {_range(single)}; their own σ {_range(sigma)}"),
     ]
@@ -179,14 +182,18 @@ def _reference_lines(posterior: Posterior) -> list[Line]:
     lines = [("energy", f"reference {reference['kind']}: {shifts} eV{offsets}")]
     if posterior.reference.undetermined:  # one molecule alone: the single numbers mean nothing, only their sum does
         lines.append(
-            ("", "the data do not tell these elements apart: energies of other compositions hold only up to a constant")
+            (
+                "",
+                "the data do not tell these elements apart: energies of other compositions are defined only up "
+                "to a constant",
+            )
         )
     return lines
 
 
 def _calibration(posterior: Posterior) -> str:
     if posterior.calibration is None:
-        return "none: σ as the model states it"
+        return "none: σ as predicted by the model"
     try:
         found = Calibration.from_dict(posterior.calibration)
     except InputError as cause:  # the rest of the file can still be explained

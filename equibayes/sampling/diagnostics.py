@@ -131,7 +131,8 @@ def _split(draws: np.ndarray) -> np.ndarray:
 
 
 def _rank_normalise(draws: np.ndarray) -> np.ndarray:
-    """Normal scores Φ⁻¹((rank − 3/8)/(S + 1/4)); ties share their mean rank.  Makes R̂ and ESS robust to heavy tails."""
+    """Normal scores Φ⁻¹((rank − 3/8)/(S + 1/4)); ties share their mean rank.  Makes R̂ and ESS robust to heavy
+    tails."""
     _, inverse, counts = np.unique(draws, return_inverse=True, return_counts=True)
     mean_rank = np.cumsum(counts) - (counts - 1) / 2
     shares = (mean_rank[inverse].reshape(draws.shape) - 0.375) / (draws.size + 0.25)

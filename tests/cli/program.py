@@ -1,6 +1,8 @@
-"""The program in processes of its own, started in milliseconds: torch is imported once, in a server that forks for each run.
+"""The program in processes of its own, started in milliseconds: torch is imported once, in a server that forks for
+each run.
 
-A run is a real process: it can be killed, and nothing that it does can reach the test but through its files, output and status.
+A run is a real process: it can be killed, and nothing that it does can reach the test but through its files, output
+and status.
 """
 
 import multiprocessing

@@ -88,7 +88,8 @@ def test_a_test_set_of_no_use_is_refused_before_the_training(text: str, message:
 
 
 def test_winners() -> None:
-    """Low errors, high likelihood and AUC, coverage near its nominal value; equals share, and nothing wins against nobody."""
+    """Low errors, high likelihood and AUC, coverage near its nominal value; equals share, and nothing wins against
+    nobody."""
 
     def row(method: str, **values: float | None) -> Row:
         return Row(method, values, 1, 10, None)

@@ -51,7 +51,7 @@ def test_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "of the momenta (1 is right); minibatches add at most" in words["temperature"]
     assert "reference lstsq: H -" in words["energy"]
     assert words["units"].endswith("energy eV, force eV/Å, length Å, stress eV/Å³")
-    assert "none: σ as the model states it" in words["calibration"]
+    assert "none: σ as predicted by the model" in words["calibration"]
     assert "more cycles would tell" in words["note"]
 
 

@@ -178,7 +178,7 @@ def test_an_energy_that_no_label_fixed_is_said_to_be_one(
     write(tmp_path / "methanol.xyz", methanol, format="extxyz")
     frames, out = predicted([str(file), str(tmp_path / "methanol.xyz")], tmp_path / "p.xyz", capsys)
     assert frames[0].info["energy_up_to_a_constant"]
-    assert "note: energies of 1 frames hold only up to a constant, first: methanol.xyz, frame 0;" in out
+    assert "note: energies of 1 frames are defined only up to a constant, first: methanol.xyz, frame 0;" in out
     assert main(["evaluate", str(file), str(tmp_path / "methanol.xyz")]) == 0
     assert "energies of these molecules are known only up to a constant" in capsys.readouterr().out
     seen = read(DATA)[0].to_atoms()
@@ -186,6 +186,6 @@ def test_an_energy_that_no_label_fixed_is_said_to_be_one(
     seen.calc = None
     write(tmp_path / "both.xyz", [methanol, seen], format="extxyz")
     assert main(["evaluate", str(file), str(tmp_path / "both.xyz")]) == 0
-    assert "energies of 1 frames hold only up to a constant and are not compared" in capsys.readouterr().out
+    assert "energies of 1 frames are defined only up to a constant and are not compared" in capsys.readouterr().out
     assert main(["info", str(file)]) == 0
     assert "the data do not tell these elements apart" in capsys.readouterr().out

@@ -1,4 +1,5 @@
-"""What can go wrong around a run: one line on stderr that names the thing and the remedy, status 2, and nothing lost."""
+"""What can go wrong around a run: one line on stderr that names the thing and the remedy, status 2, and nothing
+lost."""
 
 import os
 import subprocess

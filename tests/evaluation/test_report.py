@@ -28,7 +28,8 @@ HOSTILE = "a</script><img src=http://evil.example/x onerror=alert(1)>&\"'$y$"
 
 
 class Page(HTMLParser):
-    """Elements with their attributes, and the words outside of scripts and styles; complains about what is not closed."""
+    """Elements with their attributes, and the words outside of scripts and styles; complains about what is not
+    closed."""
 
     VOID = frozenset({"meta", "link", "br", "hr", "img", "input", "col"})
 

@@ -21,7 +21,8 @@ def labelled(structure, seed):
 
 
 def test_paper_preset_is_the_papers_network():
-    """Appendix A.1: 5 blocks, 64 channels, l ≤ 2 with both parities, cutoff 4 Å, 8 Bessel functions, radial net 64-64."""
+    """Appendix A.1: 5 blocks, 64 channels, l ≤ 2 with both parities, cutoff 4 Å, 8 Bessel functions, radial net
+    64-64."""
     config = preset("paper")
     assert (config.num_layers, config.channels, config.l_max, config.parity) == (5, [64, 64, 64], 2, True)
     assert (config.r_max, config.num_bessels, config.radial_mlp_depth, config.radial_mlp_width) == (4.0, 8, 2, 64)
@@ -106,7 +107,8 @@ def test_no_forces():
 
 
 def test_energies_of_species_are_sampled_where_structures_are_large():
-    """They move energies and nothing else, each atom's by its own number; small molecules do without, unless somebody wants them."""
+    """They move energies and nothing else, each atom's by its own number; small molecules do without, unless somebody
+    wants them."""
     small, large = labelled(ethanol(), 0), labelled(rattled(bulk("Si", cubic=True) * (3, 2, 1), 0.1, 0), 1)
     assert fit_scales(preset("tiny"), [small]).per_type_energy_shifts_trainable is False
     assert fit_scales(preset("tiny"), [large]).per_type_energy_shifts_trainable is True

@@ -1,7 +1,8 @@
 """Files written by earlier versions load, predict and resume; each version has a stored sample in `files/`.
 
-`v1` was written by the last commit with format 1, `v1-first` by one of the first, which had fewer settings.  Both are runs
-of 36 steps with 2 chains on bundled ethanol; `.posterior` is the result and `.run` the same run stopped after step 30.
+`v1` was written by the last commit with format 1, `v1-first` by one of the first, which had fewer settings.  Both are
+runs of 36 steps with 2 chains on bundled ethanol; `.posterior` is the result and `.run` the same run stopped after
+step 30.
 """
 
 import json

@@ -187,7 +187,8 @@ def test_samples_at_cycle_ends_have_the_right_width(kind, curvature):
 
 @pytest.mark.parametrize("integrator", ["baoa", "paper"])
 def test_temperature_rise_by_independent_minibatches(integrator):
-    """Gradient noise as one more input of the affine map: T_eff − 1 = NγB/(2M) in the limit κ → 0 (baoa: times 1 − α/2)."""
+    """Gradient noise as one more input of the affine map: T_eff − 1 = NγB/(2M) in the limit κ → 0 (baoa: times 1 −
+    α/2)."""
     N, mass, gamma, curvature, variance = 100.0, 0.5, 1e-3, 1e-3, 0.2
     update = real_step(integrator, gamma=gamma, mass=mass, n=N)
     A, C = affine_map(update, scalar(curvature))

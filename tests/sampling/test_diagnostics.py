@@ -57,7 +57,8 @@ def autoregressive(chains, draws, phi, seed, offset=0.0):
 @pytest.mark.parametrize("offset", [0.0, 2.0])
 def test_agreement_with_arviz(chains, draws, phi, offset):
     """R-hat to rounding.  ESS within 5 %: the pair before the cut is made monotone here and not there.  Below 10
-    draws arviz cannot see any correlation and reports S log10 S whatever the draws are; ours, which uses one pair, is not above it."""
+    draws arviz cannot see any correlation and reports S log10 S whatever the draws are; ours, which uses one pair, is
+    not above it."""
     array_stats = pytest.importorskip("arviz_stats.base").array_stats
     x = autoregressive(chains, draws, phi, seed=draws, offset=offset)
     ours = convergence(x)

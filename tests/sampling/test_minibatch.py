@@ -1,4 +1,5 @@
-"""Reshuffled epochs: disjoint, complete, independent between chains, a pure function of the step, and cooler than draws."""
+"""Reshuffled epochs: disjoint, complete, independent between chains, a pure function of the step, and cooler than
+draws."""
 
 import pytest
 import torch
@@ -67,7 +68,8 @@ def test_orders_are_uniform_and_independent():
 
 
 def heat(reshuffled: bool, N=64, batch=4, gamma=8.0, chains=1500, epochs=60) -> tuple[float, float]:
-    """λ Var(θ) − 1 at epoch ends for u = Σ_i ½(θ − y_i)²·s, with y_i of unit variance, and what independent draws predict."""
+    """λ Var(θ) − 1 at epoch ends for u = Σ_i ½(θ − y_i)²·s, with y_i of unit variance, and what independent draws
+    predict."""
     key, config, sharpness = NoiseKey(11, range(chains)), sghmc.SGHMCConfig(), 0.05
     y = torch.linspace(-1, 1, N, dtype=torch.float64) * 3**0.5
     state = sghmc.init(torch.zeros(chains, 1, dtype=torch.float64), key)
@@ -91,7 +93,8 @@ def heat(reshuffled: bool, N=64, batch=4, gamma=8.0, chains=1500, epochs=60) -> 
 
 
 def test_reshuffling_takes_away_the_heat_of_minibatches():
-    """κ = 0.4 and 16 steps an epoch: 15 % of heat by independent draws, 3 % by reshuffling; statistical error about 1 %."""
+    """κ = 0.4 and 16 steps an epoch: 15 % of heat by independent draws, 3 % by reshuffling; statistical error about 1
+    %."""
     drawn, predicted = heat(reshuffled=False)
     shuffled, _ = heat(reshuffled=True)
     assert drawn == pytest.approx(predicted, rel=0.25)

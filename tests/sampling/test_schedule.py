@@ -99,7 +99,8 @@ def test_noise_free_start_and_ramp():
 
 
 def test_mixing_budget_of_the_paper():
-    """Σγ: 1446 in burn-in, 1.4 between the freeze and the first sample, 25 in K = 50 000 steps, so 50 in a full period."""
+    """Σγ: 1446 in burn-in, 1.4 between the freeze and the first sample, 25 in K = 50 000 steps, so 50 in a full
+    period."""
     plan = Schedule(BurnIn(freeze_mass_at=900_000), Cycles("rise_and_fall"))
     assert plan.mixing_budget(0, 1_000_000) == pytest.approx(1446, rel=1e-3)
     assert plan.mixing_budget(900_000, 1_000_000) == pytest.approx(1.4, rel=0.05)

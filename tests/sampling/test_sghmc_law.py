@@ -32,7 +32,8 @@ def chi2_pvalue(statistic: float, degrees: int) -> float:
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 @pytest.mark.parametrize(("integrator", "kappa", "width"), [("baoa", 4.0, 1.0), ("paper", 0.01, 1.000263)])
 def test_many_scalar_chains_have_the_exact_law(integrator, kappa, width, temperature):
-    """θ ~ N(0, T/λ) by Kolmogorov–Smirnov; configurational temperature λθ²/T and kinetic r²/T as sums of K squares, by χ²."""
+    """θ ~ N(0, T/λ) by Kolmogorov–Smirnov; configurational temperature λθ²/T and kinetic r²/T as sums of K squares,
+    by χ²."""
     curvature, K = 50.0, 8000
     config = sghmc.SGHMCConfig(integrator=integrator, temperature=temperature)
     start = torch.full((K, 1), 2 / curvature**0.5, dtype=torch.float64)
@@ -67,7 +68,8 @@ def tracking_law() -> tuple[np.ndarray, np.ndarray]:
 
 
 def run_tracking(beta: float, gamma: float, steps: int, config: sghmc.SGHMCConfig, chains: int = 4000) -> sghmc.State:
-    """The real step with a mass that follows the gradient, M = √a + ε with a running mean a of g² (RMSprop, no maximum)."""
+    """The real step with a mass that follows the gradient, M = √a + ε with a running mean a of g² (RMSprop, no
+    maximum)."""
     key = NoiseKey(3, range(chains))
     state = sghmc.init(torch.zeros(chains, 1, dtype=torch.float64) + 0.5, key)
     a = state.position.square()

@@ -40,7 +40,8 @@ def roc_curves(results: Sequence[Evaluated], threshold: float) -> Drawing | None
 
 
 def error_of_remaining(results: Sequence[Evaluated]) -> Drawing | None:
-    """Mean |error| of what remains when the most uncertain components are set aside, against their share; None without labels."""
+    """Mean |error| of what remains when the most uncertain components are set aside, against their share; None
+    without labels."""
     shares = np.linspace(0, 0.9, 46)
     said = []
     with styled():
@@ -56,7 +57,8 @@ def error_of_remaining(results: Sequence[Evaluated]) -> Drawing | None:
             axis.plot(100 * shares, by_sigma, label=short(result.name), **look)
             axis.plot(100 * shares, by_error, color=look["color"], linewidth=0.9, alpha=0.7, linestyle=(0, (1, 1.5)))
             said.append(
-                f"{result.name}: {by_sigma[0]:.3g} meV/Å for all, {np.interp(0.2, shares, by_sigma):.3g} without a fifth"
+                f"{result.name}: {by_sigma[0]:.3g} meV/Å for all, {np.interp(0.2, shares, by_sigma):.3g} without "
+                "a fifth"
             )
         axis.set(xlabel="most uncertain share set aside / %", ylabel="mean |error| of the rest / (meV/Å)", xlim=(0, 90))
         axis.set_ylim(bottom=0)

@@ -1,7 +1,7 @@
 """How every figure looks, in one place: colours that colour-blind people can tell apart, sizes, and units.
 
-Figures are drawn in the light colours, which suit paper.  On the page each of these colours becomes a CSS variable of the same
-name, so that one drawing follows the light or dark theme of the reader.
+Figures are drawn in the light colours, which suit paper.  On the page each of these colours becomes a CSS variable of
+the same name, so that one drawing follows the light or dark theme of the reader.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,8 @@ from typing import Any
 
 from equibayes.units import KCAL_PER_MOL
 
-# name: (light, dark).  The series follow Okabe & Ito, darkened or lightened to keep a contrast of 3:1 with their background.
+# name: (light, dark).  The series follow Okabe & Ito, darkened or lightened to keep a contrast of 3:1 with their
+# background.
 PALETTE: dict[str, tuple[str, str]] = {
     "ink": ("#1b2128", "#e8ebef"),
     "muted": ("#5a6572", "#a3adb9"),

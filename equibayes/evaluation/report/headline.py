@@ -76,6 +76,8 @@ def _badge(word: str, kind: str) -> Html:
 
 def _sigma_is(posterior: Posterior) -> str:
     return (
-        "σ is the standard deviation that the model states for each force component and each energy. If it is right, and errors are "
-        f"Gaussian, the truth lies within ±1σ in 68 of 100 cases and within ±1.96σ in 95. {words.recalibration(posterior)}"
+        "σ is the standard deviation that the model states for each force component and each energy. If it is "
+        "right, and errors are "
+        "Gaussian, the truth lies within ±1σ in 68 of 100 cases and within ±1.96σ in 95. "
+        f"{words.recalibration(posterior)}"
     )

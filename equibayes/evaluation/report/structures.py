@@ -1,7 +1,8 @@
 """The most and least certain structures, for the viewer and for a table.
 
-The viewer is our own, on a 2-D canvas: chemiscope (BSD) shows more, but its script adds 3.2 MB to every report and needs WebGL, which
-remote desktops and headless browsers often lack.  What is needed here, balls coloured by σ that turn, takes some kilobytes.
+The viewer is our own, on a 2-D canvas: chemiscope (BSD) shows more, but its script adds 3.2 MB to every report and
+needs WebGL, which remote desktops and headless browsers often lack.  What is needed here, rotating balls coloured by
+σ, takes some kilobytes.
 """
 
 import json
@@ -29,7 +30,8 @@ def per_atom(components: np.ndarray) -> np.ndarray:
 
 
 def rank(result: Evaluated) -> tuple[list[int], list[int]]:
-    """Frames with the smallest and with the largest σ of any of their atoms; a frame whose σ is not finite is least certain."""
+    """Frames with the smallest and with the largest σ of any of their atoms; a frame whose σ is not finite is least
+    certain."""
     largest = np.full(len(result.structures), -np.inf)
     np.maximum.at(largest, result.frame, np.nan_to_num(per_atom(result.force_sigma), nan=np.inf))
     order = [int(i) for i in np.argsort(largest, kind="stable") if 0 < len(result.structures[int(i)]) <= MOST_ATOMS]
@@ -51,7 +53,7 @@ def viewer_data(sets: list[Numbers]) -> Html:
 
 
 def ranking_table(numbers: Numbers) -> Html | None:
-    """The same structures in figures: for print, and for those who cannot see the viewer."""
+    """The same structures in figures: for print, and for readers without the viewer."""
     result = numbers.result
     certain, uncertain = rank(result)
     sigma, error = per_atom(result.force_sigma), per_atom(result.force_error)

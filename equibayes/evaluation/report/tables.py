@@ -100,7 +100,7 @@ def diagnostics(posterior: Posterior) -> Html | None:
         ("effective sample size, forces", "ess_forces", ".0f", "large: at least some tens per chain"),
         ("R-hat of the log posterior", "r_hat_log_posterior", ".3f", "1"),
         ("effective sample size, log posterior", "ess_log_posterior", ".0f", "large"),
-        ("temperature of the momenta", "kinetic_temperature", ".3f", "the temperature asked for, usually 1"),
+        ("temperature of the momenta", "kinetic_temperature", ".3f", "the temperature of the run, usually 1"),
         ("heating by minibatches, at most", "temperature_rise_bound", ".3g", "well below 1"),
     ]
     rows = [
@@ -108,11 +108,11 @@ def diagnostics(posterior: Posterior) -> Html | None:
         for name, key, form, right in lines
     ]
     failed = found.get("failed_chains") or []
-    rows.append(["chains given up", ", ".join(map(str, failed)) or "none", "none"])
+    rows.append(["chains abandoned", ", ".join(map(str, failed)) or "none", "none"])
     events = found.get("events") or []
     rows.append(["interventions of the guard", str(len(events)), "none or few"])
     return (
-        table("Diagnostics of the chains, without unit", ["quantity", "value", "what is right"], rows, words=(0, 2))
+        table("Diagnostics of the chains, without unit", ["quantity", "value", "expected"], rows, words=(0, 2))
         if found
         else None
     )
