@@ -134,12 +134,6 @@ class Dataset(Sequence[Structure]):
         with open(path, "wb") as file:  # an open file, since numpy would append .npz to other names
             np.savez(file, allow_pickle=False, **_to_arrays(self))
 
-    @classmethod
-    def load_npz(cls, path: str | Path) -> Dataset:
-        """Read back what `save_npz` wrote.  For files from elsewhere use `equibayes.data.read`."""
-        with np.load(path, allow_pickle=False) as file:
-            return from_arrays({name: file[name] for name in file.files})
-
 
 def _to_arrays(data: Dataset) -> dict[str, npt.NDArray[Any]]:
     """Frames laid end to end; absent labels are zeros with a mask beside them."""

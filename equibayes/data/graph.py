@@ -155,8 +155,3 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
         num_atoms=torch.cat([graph.num_atoms for graph in wide], 1),
         volume=torch.cat([graph.volume for graph in wide], 1),
     )
-
-
-def stack_chains(graphs: Sequence[Graph]) -> Graph:
-    """One graph with G = len(graphs): chain k sees graphs[k].  All must have the same shapes (see `pad_graph`)."""
-    return Graph(**{f.name: torch.cat([getattr(graph, f.name) for graph in graphs], 0) for f in fields(Graph)})

@@ -68,14 +68,6 @@ def _mean(values: torch.Tensor, groups: Groups | None) -> torch.Tensor | dict[st
     return {name: values[:, part].mean(-1) for name, part in groups.items()}
 
 
-def temperature_rise(
-    gradient_variance: torch.Tensor, mass: torch.Tensor, learning_rate: float, data_size: float, config: SGHMCConfig
-) -> torch.Tensor:
-    """(T_eff − T) of θ for independent minibatches, elementwise.  ``gradient_variance`` is B, the variance of ∇û/N."""
-    factor = 1 - config.friction / 2 if config.integrator == "baoa" else 1.0
-    return factor * data_size * learning_rate * gradient_variance / (2 * mass)
-
-
 def temperature_rise_bound(mass: torch.Tensor, learning_rate: float | torch.Tensor, data_size: float) -> torch.Tensor:
     """NγM/2 for every parameter, [K, P]; ``learning_rate`` is a number or [K].  Log its mean and its maximum."""
     γ = torch.as_tensor(learning_rate, dtype=mass.dtype, device=mass.device).reshape(-1, 1)

@@ -22,12 +22,12 @@ posterior density, where the many weights that the data leave free are 0, far fr
 ≈ P), and the noise would have to bring them back.  In general the potential at a share τ of the full temperature is
 −ln likelihood − τ ln prior, so that only the likelihood is tempered.
 
-Langevin time.  A mode of curvature λ relaxes at the rate λ/(NM) per unit of Σγ: see :meth:`Schedule.mixing_budget`.
+Langevin time.  A mode of curvature λ relaxes at the rate λ/(NM) per unit of Σγ: consecutive samples of one chain have
+the correlation exp(−λ/(NM)·Σγ), with the sum over the steps between them.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
@@ -183,16 +183,6 @@ class Schedule:
     def learning_rates(self) -> np.ndarray:
         """γ of every step, [total_steps]."""
         return self._learning_rate(np.arange(self.total_steps))
-
-    def mixing_budget(self, first: int = 0, last: int | None = None) -> float:
-        """Langevin time Σγ of the steps first ≤ step < last (default: all)."""
-        stop = self.total_steps if last is None else last
-        return float(self._learning_rate(np.arange(first, stop)).sum())
-
-    def sample_correlation(self, rate: float) -> float:
-        """Correlation exp(−rate·Σγ) of consecutive samples of one chain in a mode with λ/(NM) = ``rate``."""
-        start = self.burn_in_steps
-        return math.exp(-rate * self.mixing_budget(start, start + self.cycle_steps)) if self.cycles.count else math.nan
 
     def _learning_rate(self, steps: np.ndarray) -> np.ndarray:
         i = (steps - self.burn_in_steps) % self.cycle_steps

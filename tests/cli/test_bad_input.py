@@ -168,7 +168,10 @@ ARRAY_CASES: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
         {"z": np.array([8, -1, 1])},
         ("a.npz, frame 0: atom 1 (from 0) has atomic number -1", "correct it"),
     ),
-    "element 119": ({"z": np.array([8, 1, 119])}, ("a.npz, frame 0: atom 2 (from 0) has atomic number 119", "correct it")),
+    "element 119": (
+        {"z": np.array([8, 1, 119])},
+        ("a.npz, frame 0: atom 2 (from 0) has atomic number 119", "correct it"),
+    ),
     "pickled objects": ({"F": np.array([{}, {}], dtype=object)}, ("a.npz: cannot be read", "write plain arrays")),
     "complex energies": ({"E": np.zeros(2, complex)}, ("a.npz: array 'E' is of type complex128", "write those")),
     "unknown unit": ({"e_unit": "kcal"}, ("a.npz: unknown energy unit 'kcal'", "did you mean 'kcal/mol'")),

@@ -98,7 +98,7 @@ def test_another_file(made: tuple[Path, Path], file: Path, tmp_path: Path, capsy
 
 def test_a_method_by_name(made: tuple[Path, Path], file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = good([str(file), str(made[1]), "--method", "species"], capsys)
-    assert "forces: species, as you asked" in out
+    assert "forces: species, as requested" in out
     assert "forces: σ of H × " in out
     assert "invalid choice: 'magic'" in bad([str(file), str(made[1]), "--method", "magic"], capsys)
 

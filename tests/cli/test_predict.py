@@ -93,7 +93,7 @@ def test_fewer_samples_members_intervals(file: Path, tmp_path: Path, capsys: pyt
         ensemble = atoms.arrays["forces_ensemble"].reshape(9, 3, 2)
         np.testing.assert_allclose(ensemble.std(-1), atoms.arrays["forces_epistemic"], atol=2e-8)
         np.testing.assert_allclose(atoms.arrays["forces_interval"], 1.959964 * atoms.arrays["forces_std"], atol=2e-8)
-    assert "note: this posterior is not calibrated: intervals take σ at its word" in out
+    assert "note: this posterior is not calibrated: intervals use σ as it is" in out
 
 
 def test_a_calibrated_posterior(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,7 +130,7 @@ def test_axes_have_units(drawings: list[Drawing]) -> None:
         svg = drawing.inline()
         words = " ".join(re.findall(r">([^<>]+)</text>", svg))
         if drawing.name in ("roc", "reliability"):
-            assert "share" in words
+            assert "fraction" in words
         else:
             assert "meV/Å" in words, drawing.name
 

@@ -1,6 +1,8 @@
 """Chains that go on from the samples of an earlier posterior."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from equibayes.bayes.prior import StandardNormal
 from equibayes.data import Dataset
 from equibayes.errors import InputError
 from equibayes.learning.resample import ResampleSettings, resample, seed_of, starts, warm_config
+from equibayes.learning.settings import learn_config
+from equibayes.learning.study import Inputs, check_same_study
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.sample import make_runner, sample
 from equibayes.run.prepare import hold_back, lay_out, prepare
@@ -129,3 +133,17 @@ def test_the_same_bits_again(before: Posterior) -> None:
     first, second = (resample(before, train, validation, small_config()) for _ in range(2))
     assert torch.equal(first.samples, second.samples)
     assert not torch.equal(first.samples, before.samples)
+
+
+def test_a_study_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    """Its settings hold two that became constants since."""
+    inputs, config = Inputs(ethanol_frames(4)), learn_config("quick", "tiny")
+    check_same_study(tmp_path, inputs, config)
+    content = json.loads((tmp_path / "study.json").read_text())
+    content["settings"]["sample"]["guard"] |= {"safety": 0.5, "iterations": 10}
+    (tmp_path / "study.json").write_text(json.dumps(content))
+    check_same_study(tmp_path, inputs, config)
+    content["settings"]["sample"]["guard"]["safety"] = 0.4
+    (tmp_path / "study.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"sample\.guard\.safety was 0\.4, is None"):
+        check_same_study(tmp_path, inputs, config)

@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from equibayes.errors import InputError
-from equibayes.sampling import diagnostics, sghmc
+from equibayes.sampling import sghmc
 from equibayes.sampling.minibatch import batch_indices, permutations, steps_per_epoch
 from equibayes.sampling.noise import NoiseKey
 
@@ -87,9 +87,9 @@ def heat(reshuffled: bool, N=64, batch=4, gamma=8.0, chains=1500, epochs=60) -> 
         )
         if step % per_epoch == per_epoch - 1 and step > epochs * per_epoch // 2:
             values.append(float(state.position.square().mean()) * N * sharpness)
-    variance = torch.tensor(sharpness**2 / batch)  # of ∇û/N
-    rise = diagnostics.temperature_rise(variance, torch.tensor(1.0), gamma, N, config)
-    return sum(values) / len(values) - 1, float(rise)
+    variance = sharpness**2 / batch  # B, of ∇û/N; T_eff − 1 = (1 − α/2) NγB/(2M)
+    rise = (1 - config.friction / 2) * N * gamma * variance / 2
+    return sum(values) / len(values) - 1, rise
 
 
 def test_reshuffling_takes_away_the_heat_of_minibatches():

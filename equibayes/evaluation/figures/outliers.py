@@ -33,7 +33,7 @@ def roc_curves(results: Sequence[Evaluated], threshold: float) -> Drawing | None
         for index, result, (x, y), auc in curves:
             axis.plot(x, y, label=f"{short(result.name)}: AUC {auc:.3f}", **series(index))
         axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015), aspect="equal")
-        axis.set(xlabel="share of good components flagged", ylabel="share of outliers found")
+        axis.set(xlabel="fraction of good components flagged", ylabel="fraction of outliers found")
         axis.legend(loc="lower right")
     alt = "; ".join(f"{result.name}: area {auc:.3f}" for _, result, _, auc in curves)
     return Drawing("roc", f"ROC curves for errors above {threshold * KCAL:g} kcal/(mol Å). {alt}.", drawn)
@@ -60,7 +60,9 @@ def error_of_remaining(results: Sequence[Evaluated]) -> Drawing | None:
                 f"{result.name}: {by_sigma[0]:.3g} meV/Å for all, {np.interp(0.2, shares, by_sigma):.3g} without "
                 "a fifth"
             )
-        axis.set(xlabel="most uncertain share set aside / %", ylabel="mean |error| of the rest / (meV/Å)", xlim=(0, 90))
+        axis.set(
+            xlabel="most uncertain fraction set aside / %", ylabel="mean |error| of the rest / (meV/Å)", xlim=(0, 90)
+        )
         axis.set_ylim(bottom=0)
         if len(said) > 1:
             axis.legend(loc="lower left")
