@@ -31,8 +31,8 @@ methods:
   dropout   one such network, with as many random masks on its features (appendix A.4 of the paper)
   point     one NequIP network, AMSGrad with a moving average; its σ is the error on the held-back frames
 
-All use the same network, training frames, held-back frames and steps per network.  FOLDER keeps METHOD.posterior of each;
-a finished method is not trained again, an interrupted one continues.
+All use the same network, training frames, held-back frames and steps per network.  FOLDER keeps METHOD.posterior of
+each; a finished method is not trained again, an interrupted one continues.
 
 example:
   equibayes compare bundled:ethanol@train --test bundled:ethanol@test -o comparison

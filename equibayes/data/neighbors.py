@@ -13,7 +13,7 @@ import numpy as np
 class NeighborList(NamedTuple):
     """Directed edges within the cutoff, sorted by receiver.
 
-    receiver [E] int64   the atom that collects
+    receiver [E] int64   the receiving atom
     sender   [E] int64   its neighbour
     vector   [E, 3]      r_sender - r_receiver (+ lattice translation), Å
     reverse  [E] int64   position of the opposite edge (same pair of atoms, opposite vector)

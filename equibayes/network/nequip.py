@@ -1,6 +1,7 @@
 """NequIP, top to bottom: species and edges in, one energy and one invariant feature vector per atom out.
 
-    embedding → interaction blocks → scalars v_i → readout → atomic energy E_i;   E = Σ E_i,   F = −∂E/∂r,   stress = ∂E/∂ε / V
+    embedding → interaction blocks → scalars v_i → readout → atomic energy E_i;
+    E = Σ E_i,   F = −∂E/∂r,   stress = ∂E/∂ε / V
 
 for K weight sets at once.
 """

@@ -30,7 +30,7 @@ def read_checkpoint(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.T
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except Exception as cause:  # damaged files make torch raise nearly anything
+    except Exception as cause:  # torch raises nearly any exception for damaged files
         reason = (str(cause) or type(cause).__name__).splitlines()[0]
         raise InputError(
             f"{path}: not a readable NequIP checkpoint ({reason}); load it with nequip and use convert_official"
@@ -50,8 +50,8 @@ def read_checkpoint(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.T
 
 
 def with_averages(settings: Mapping[str, Any], state: dict[str, Any], source: str) -> dict[str, torch.Tensor]:
-    """The model's entries of a state dict; where a moving average was kept, it replaces the weights it is the average
-    of."""
+    """The model's entries of a state dict; where a moving average was kept, it replaces the
+    weights."""
     model = {key: value for key, value in state.items() if key.startswith("model.") and torch.is_tensor(value)}
     averages = [state[f"ema.ema_weight_{i}"] for i in range(sum(key.startswith("ema.ema_weight_") for key in state))]
     if not averages:

@@ -15,7 +15,7 @@ FEWEST = 10
 
 
 def roc_curves(results: Sequence[Evaluated], threshold: float) -> Drawing | None:
-    """One curve a set; None where no set has outliers.  threshold: eV/Å."""
+    """One curve per set; None where no set has outliers.  threshold: eV/Å."""
     curves = []
     for index, result in enumerate(results):
         parts = force_components(result)
@@ -74,7 +74,7 @@ def error_of_remaining(results: Sequence[Evaluated]) -> Drawing | None:
 
 
 def _mean_of_rest(error: np.ndarray, score: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Mean error after the given shares with the highest score are gone."""
+    """Mean error after removing the given fractions with the highest score."""
     total = np.cumsum(error[np.argsort(score, kind="stable")])
     left = np.maximum(1, np.round((1 - shares) * len(error)).astype(int))
     return total[left - 1] / left

@@ -28,7 +28,7 @@ PALETTE: dict[str, tuple[str, str]] = {
     "slate": ("#48536b", "#b3bfd9"),
 }
 SERIES = ("blue", "vermillion", "green", "purple", "amber", "sky", "brown", "slate")
-# a second sign beside colour, for those who do not see it and for print without it
+# line styles besides colours, for colour-blind readers and black-and-white print
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 MEV = 1e3
@@ -74,14 +74,14 @@ def colour(name: str) -> str:
 
 
 def series(index: int) -> dict[str, Any]:
-    """Colour and dashes of the line with that number; any number has some."""
+    """Colour and dashes of the line with that number; colours repeat."""
     return {"color": colour(SERIES[index % len(SERIES)]), "linestyle": DASHES[index % len(DASHES)]}
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Matplotlib with these settings, whatever the user has set; nothing remains afterwards."""
-    import matplotlib  # only who draws pays for its import
+    """Matplotlib with these settings, independent of the user's, which are restored afterwards."""
+    import matplotlib  # imported only when a figure is drawn
 
     ink, muted, line = colour("ink"), colour("muted"), colour("line")
     colours = {"text.color": ink, "axes.titlecolor": ink, "axes.labelcolor": muted, "axes.edgecolor": line}

@@ -1,4 +1,4 @@
-"""One HTML file that shows what a posterior is worth: words, tables, figures and structures; it needs no network."""
+"""One HTML file about the quality of a posterior: text, tables, figures and structures; it works offline."""
 
 import base64
 import hashlib

@@ -76,7 +76,8 @@ def ranking_table(numbers: Numbers) -> Html | None:
         "σ of all atoms, meV/Å",
         "error of all, meV/Å",
     ]
-    caption = f"Most and least certain structures of {numbers.name}, by the largest σ of an atom; frames and atoms count from 0"
+    title = f"Most and least certain structures of {numbers.name}"
+    caption = f"{title}, by the largest σ of an atom; frames and atoms are numbered from 0"
     return table(caption, headings, rows, words=range(4)) if rows else None
 
 

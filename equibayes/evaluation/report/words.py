@@ -56,7 +56,8 @@ def meaning(numbers: Numbers) -> str:
     beside = f" where the error is {mev(error)}" if error is not None else ""
     parts = ""
     if share is not None:
-        parts = f" {percent(share)} of σ² is disagreement between posterior samples (epistemic), the rest is noise that they predict."
+        epistemic = f"{percent(share)} of σ² is disagreement between posterior samples (epistemic)"
+        parts = f" {epistemic}, the rest is noise that they predict."
     both = "both root mean square" if beside else "root mean square"
     return f"The model states an uncertainty σ of {mev(sigma)}{beside} ({both}).{parts}"
 
@@ -127,7 +128,8 @@ def chains(posterior: Posterior) -> tuple[str, str]:
     """Whether the chains agree, and a kind as in `verdict`."""
     found: dict[str, Any] = posterior.verdict or {}
     count = len(set(posterior.chain.tolist()))
-    samples = f"{len(posterior)} posterior sample{'s' if len(posterior) != 1 else ''} from {count} chain{'s' if count != 1 else ''}."
+    many = ["" if number == 1 else "s" for number in (len(posterior), count)]
+    samples = f"{len(posterior)} posterior sample{many[0]} from {count} chain{many[1]}."
     r_hat, ess = found.get("r_hat_forces"), found.get("ess_forces")
     if not isinstance(r_hat, (int, float)):
         why = found.get("convergence_undefined_because") or "the run left no diagnostics"
