@@ -1,11 +1,11 @@
-"""Interatomic forces that know how far to be trusted.
+"""Interatomic forces with uncertainties.
 
     posterior = equibayes.sample(equibayes.read("train.xyz"), output="my.posterior")
     posterior = equibayes.load("my.posterior")
     prediction = posterior.predict(atoms)          # forces, forces_std, forces_epistemic, forces_aleatoric, energy, …
     atoms.calc = equibayes.Calculator("my.posterior")   # for ASE
 
-Names are imported when they are first used, so that `import equibayes` costs nothing.
+Names are imported when they are first used, so that `import equibayes` is fast.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> int:
-    """Importing takes seconds, in which somebody may already have thought better of it."""
+    """Run the program; Ctrl-C during the imports, which take seconds, ends it quietly."""
     try:
         from equibayes.cli.main import main as program
     except KeyboardInterrupt:

@@ -1,9 +1,9 @@
-"""Keep the memory that a step frees for the next step, instead of giving it back to the system in between.
+"""Keep the memory freed by one step for the next, instead of returning it to the system.
 
-A step on a CPU takes and frees hundreds of MiB.  glibc returns freed memory at the end of its heap to the system, and every page must
-then be mapped and zeroed again: with 8 chains of the paper's network that is a sixth of the time.  Blocks above 32 MiB come from the
-system one by one unless that is forbidden; with thousands of atoms that is a third of the time.  The price is memory that lies
-fallow between blocks, up to a third more.
+A step on a CPU takes and frees hundreds of MiB.  glibc returns freed memory at the end of its heap to the system, and
+every page must then be mapped and zeroed again: with 8 chains of the paper's network that is a sixth of the time.
+Blocks above 32 MiB come from the system one by one unless that is forbidden; with thousands of atoms that is a third
+of the time.  The price is unused memory between blocks, up to a third more.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to hold on to freed memory until the process ends; False where there is no glibc, and nothing changes."""
+    """Tell glibc to keep freed memory until the process ends; False, without effect, where there is no glibc."""
     if not sys.platform.startswith("linux"):
         return False
     try:

@@ -1,14 +1,15 @@
-"""Settings typed once: a dataclass a section, whose fields carry their own documentation.
+"""Settings defined once: one dataclass per section, whose fields carry their help text, choices and bounds.
 
-Checking of user input, overrides (`section.key=value`), the commented YAML template and the reference in the documentation all come
-from the dataclasses.  A key that does not exist is refused with the nearest one that does.
+Checks of user input, overrides (`section.key=value`), the commented YAML template and the reference in the
+documentation are all derived from the dataclasses.  An unknown key is refused, and the nearest known key is
+suggested.
 """
 
 import difflib
 import math
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import field, fields, is_dataclass
+from dataclasses import Field, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -17,9 +18,20 @@ from equibayes.errors import InputError
 T = TypeVar("T")
 
 
-def setting(default: Any, help: str, choices: Iterable[str] = ()) -> Any:
-    """A dataclass field with a default, a sentence about it and, for names, the values it can take."""
-    metadata = {"help": help, "choices": tuple(choices)}
+def setting(
+    default: Any,
+    help: str,
+    choices: Iterable[str] = (),
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+) -> Any:
+    """A dataclass field with a default, a help text, and the values allowed: names (`choices`) or bounds of a number.
+
+    Bounds of a list or dictionary hold for each of its entries; None is always allowed where the type allows it.
+    """
+    metadata = {"help": help, "choices": tuple(choices), "bounds": (at_least, above, at_most)}
     if isinstance(default, (list, dict)):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -27,28 +39,69 @@ def setting(default: Any, help: str, choices: Iterable[str] = ()) -> Any:
 
 def section(kind: type, help: str) -> Any:
     """A dataclass field that is itself a section of settings."""
-    return field(default_factory=kind, metadata={"help": help, "choices": ()})
+    return field(default_factory=kind, metadata={"help": help})
 
 
 def build(kind: type[T], values: Mapping[str, Any], base: T | None = None, where: str = "") -> T:
-    """A checked `kind` from nested plain values; what is not given is taken from `base`, else from the defaults."""
+    """A checked `kind` from nested plain values; settings not given are taken from `base`, else from the defaults.
+
+    A key listed in the class attribute `REMOVED` (name -> reason) existed in an earlier version.
+    """
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
-    hints = get_type_hints(kind)
+    hints, removed = get_type_hints(kind), getattr(kind, "REMOVED", {})
     if not isinstance(values, Mapping):
         raise InputError(f"{where or 'configuration'}: expected a section of settings, got {values!r}")
     arguments: dict[str, Any] = {f: getattr(base, f) for f in known} if base is not None else {}
     for key, value in values.items():
         name = f"{where}.{key}" if where else str(key)
+        if key in removed:
+            raise InputError(f"{name}: this setting no longer exists ({removed[key]}); leave it out")
         if key not in known:
             raise InputError(f"{name}: no such setting{_nearest(str(key), known)}")
         if is_dataclass(hints[key]):
             arguments[key] = build(hints[key], {} if value is None else value, arguments.get(key), name)
         else:
             arguments[key] = _convert(value, hints[key], name)
-            choices = known[key].metadata.get("choices", ())
-            if choices and arguments[key] not in choices:
-                raise InputError(f"{name}={value}: must be one of {', '.join(choices)}{_nearest(str(value), choices)}")
+            _check_value(known[key], arguments[key], name)
     return kind(**arguments)
+
+
+def check(instance: Any, where: str = "") -> None:
+    """An `InputError` for the first setting outside its choices or bounds, those of nested sections included."""
+    for f in fields(instance):
+        name, value = f"{where}.{f.name}" if where else f.name, getattr(instance, f.name)
+        if is_dataclass(value):
+            check(value, name)
+        else:
+            _check_value(f, value, name)
+
+
+def _check_value(f: Field[Any], value: Any, name: str) -> None:
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            _check_value(f, entry, f"{name}.{key}")
+        return
+    choices = f.metadata.get("choices", ())
+    if choices and value not in choices:
+        raise InputError(f"{name}={value}: must be one of {', '.join(choices)}{_nearest(str(value), choices)}")
+    at_least, above, at_most = f.metadata.get("bounds", (None, None, None))
+    for number in value if isinstance(value, list) else [value]:
+        inside = number is None or (  # NaN is outside of any bounds
+            (at_least is None or number >= at_least)
+            and (above is None or number > above)
+            and (at_most is None or number <= at_most)
+        )
+        if not inside:
+            raise InputError(f"{name}={value}: must be {_describe_bounds(at_least, above, at_most)}")
+
+
+def _describe_bounds(at_least: float | None, above: float | None, at_most: float | None) -> str:
+    if at_least is not None and at_most is not None:
+        return f"between {at_least:g} and {at_most:g}"
+    if above == 0 and at_most is None:
+        return "positive"
+    named = {"at least": at_least, "above": above, "at most": at_most}
+    return " and ".join(f"{word} {bound:g}" for word, bound in named.items() if bound is not None)
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
@@ -97,7 +150,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values laid over each other, later ones on top; a section left empty changes nothing."""
+    """Nested values combined, later layers taking precedence; an empty section changes nothing."""
     result: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
@@ -116,9 +169,9 @@ def template(instance: Any, indent: int = 0) -> str:
 
     pad, lines = "  " * indent, []
     for f in fields(instance):
-        value, help_text = getattr(instance, f.name), f.metadata.get("help", "")
-        choices = f.metadata.get("choices", ())
-        note = help_text + (f" ({', '.join(choices)})" if choices else "")
+        value, note = getattr(instance, f.name), f.metadata.get("help", "")
+        allowed = ", ".join(f.metadata.get("choices", ())) or _describe_bounds(*f.metadata.get("bounds", (None,) * 3))
+        note += f" ({allowed})" if allowed else ""
         if is_dataclass(value):
             lines.append(f"\n{pad}# {note}\n{pad}{f.name}:\n{template(value, indent + 1)}")
         else:
@@ -133,9 +186,10 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _convert(value: Any, hint: Any, name: str) -> Any:
-    """`value` as the annotated type; numbers may be written as text (YAML reads 1e-3 as text), nothing else is guessed."""
+    """`value` as the annotated type.  Numbers may be given as text (YAML reads 1e-3 as text); nothing else is
+    guessed."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    for option in sorted(options, key=lambda option: option is not type(None)):  # 'none' is nothing before it is a word
+    for option in sorted(options, key=lambda option: option is not type(None)):  # 'none' means None, also for text
         try:
             return _as(value, option)
         except (TypeError, ValueError, OverflowError):
@@ -145,7 +199,7 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
 
 def _as(value: Any, option: Any) -> Any:
     origin, args = get_origin(option) or option, get_args(option)
-    if option is Any:  # settings that are somebody else's, such as those of a labeller's engine
+    if option is Any:  # passed on unchecked, such as the settings of a labelling engine
         return value
     if option is type(None) or option is None:
         if value is None or value == "none":

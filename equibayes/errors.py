@@ -1,10 +1,10 @@
-"""Mistakes a user can mend, told in one line."""
+"""Errors in user input, reported in one line."""
 
 
 class InputError(Exception):
-    """Something the user gave us is wrong: a file, a frame, a setting.
+    """Wrong user input: a file, a frame, a setting.
 
-    The message is one line that names the thing and the remedy.  The command line prints it without a traceback
+    The message is one line that names the cause and the remedy.  The command line prints it without a traceback
     and exits with status 2; in Python it is an ordinary exception.
     """
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, flushed to the disk, then renamed."""
+"""Files that are complete or absent: written under a temporary name, flushed to the disk, then renamed."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from equibayes.errors import InputError
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Call `write` with a temporary path in the same folder and move the result to `path`.
 
-    Whoever reads `path` sees the old content or the new, never a part; a failure leaves the old in place.
+    A reader of `path` sees the old content or the new, never a part of it; a failure leaves the old content in place.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -20,7 +20,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())  # some writers make files that only their owner can read
+        temporary.chmod(0o666 & ~_umask())  # some writers create files that only their owner can read
         os.replace(temporary, path)
         _flush_folder(path.parent)
     except OSError as cause:
@@ -31,7 +31,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
-    """Delete what a killed process left half written of such files; only while nobody else writes there."""
+    """Delete partial files left by a killed process; only while no other process writes there."""
     for path in folder.glob(f".{name}.*.tmp"):
         with suppress(OSError):
             path.unlink()
@@ -42,8 +42,18 @@ def write_text(path: str | Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def check_target(path: Path, *, overwrite: bool) -> None:
+    """An `InputError` where a file cannot be written or exists already; to be called before the work, not after it."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name a file with -o")
+    if not path.resolve().parent.is_dir():
+        raise InputError(f"{path}: there is no such folder; make it first")
+    if path.exists() and not overwrite:
+        raise InputError(f"{path}: exists already; choose another name with -o, or add --overwrite")
+
+
 def make_folder(path: str | Path) -> Path:
-    """A folder that exists and can be written to."""
+    """Create a folder unless it exists, and check that it can be written to."""
     path = Path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -56,10 +66,11 @@ def make_folder(path: str | Path) -> Path:
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Holds a folder for one process; a second one is refused.  The system lets go of it however the process ends."""
+    """Lock a folder for one process; a second one is refused.  The system releases the lock however the process
+    ends."""
     try:
         import fcntl
-    except ImportError:  # a system without such locks: nothing to hold
+    except ImportError:  # a system without such locks
         yield
         return
     path = folder / "lock"
@@ -72,7 +83,7 @@ def lock(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(
-                f"{folder}: another equibayes is at work there; wait for it, stop it, or choose another name with -o"
+                f"{folder}: another equibayes is running there; wait for it, stop it, or choose another name with -o"
             ) from None
         except OSError:  # some network file systems have no locks
             pass
@@ -80,24 +91,24 @@ def lock(folder: Path) -> Iterator[None]:
 
 
 def _umask() -> int:
-    """The process's mask can only be read by setting it."""
+    """The file mode mask of the process, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
 
 
 def reason(cause: OSError) -> str:
-    """Why a file cannot be written, and what to do about it."""
+    """Why a file cannot be written, and the remedy."""
     if cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        limit = "the disk is full" if cause.errno == errno.ENOSPC else f"no room ({cause.strerror})"
-        return f"{limit}; nothing that was there is lost: free some space, then continue with --resume"
+        limit = "the disk is full" if cause.errno == errno.ENOSPC else f"no space left ({cause.strerror})"
+        return f"{limit}; existing files are intact: free some space, then continue with --resume"
     if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "not writable; choose another place with -o"
     return f"cannot be written ({cause.strerror or cause})"
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the rename itself survive a power cut, where the system can."""
+    """Make the rename itself survive a power failure, where the system supports it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:

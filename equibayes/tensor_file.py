@@ -1,12 +1,13 @@
-"""Tensors with a JSON header and a checksum in one safetensors file: what checkpoints and posterior files have in common.
+"""Tensors with a JSON header and a checksum in one safetensors file: the common format of checkpoints and posterior
+files.
 
-Nothing in such a file can be executed.  The header is one JSON text under the key `equibayes`; its entry `sha256` is taken over the
-tensors and all other entries, so that any changed byte is noticed.  Equal content gives equal bytes.
+Nothing in such a file can be executed.  The header is one JSON text under the key `equibayes`; its entry `sha256`
+covers the tensors and all other entries, so that any changed byte is noticed.  Equal content gives equal bytes.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from equibayes.files import write_atomically
 
 KEY = "equibayes"
 Tensors = dict[str, torch.Tensor]
+Upgrade = Callable[[dict[str, Any]], None]
+"""Changes a header of one format version, in place, to that of the next."""
 
 
 def write(path: Path, tensors: Tensors, header: Mapping[str, Any], *, format: str, version: int) -> None:
@@ -26,19 +29,26 @@ def write(path: Path, tensors: Tensors, header: Mapping[str, Any], *, format: st
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     content = {**header, "format": format, "format_version": version}
     text = json.dumps({**content, "sha256": _digest(plain, content)}, sort_keys=True, allow_nan=False)
-    # the bytes go through Python's own file, whose errors say what is wrong (a full disk, a missing right)
+    # written through Python's own file object, whose errors give the reason (disk full, missing permission)
     data = save(plain, {KEY: text})
     write_atomically(path, lambda temporary: temporary.write_bytes(data))
 
 
-def read(path: Path, *, format: str, version: int, what: str) -> tuple[dict[str, Any], Tensors]:
-    """Header and tensors, verified.  `what` is the word for such a file in messages."""
+def read(
+    path: Path, *, format: str, version: int, what: str, upgrades: Mapping[int, Upgrade] | None = None
+) -> tuple[dict[str, Any], Tensors]:
+    """Header and tensors, verified and brought to format `version`.
+
+    what      the name of such a file in messages
+    upgrades  by version, the function that brings a header of that version to the next one
+    """
     if not path.is_file():
         raise InputError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; name a {what}")
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(KEY)
-            # clones: their memory is aligned as usual, which some kernels' last bits depend on; a mapped file's is not
+            # clones are aligned like any other tensor, which the last bits of some kernels depend on; a mapped file
+            # is not
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         header = None if text is None else json.loads(text)
     except (SafetensorError, OSError, ValueError, RecursionError) as cause:
@@ -46,14 +56,20 @@ def read(path: Path, *, format: str, version: int, what: str) -> tuple[dict[str,
     if not isinstance(header, dict) or header.get("format") != format:
         found = header.get("format") if isinstance(header, dict) else "a safetensors file of another program"
         raise InputError(f"{path}: not a {what} but {found}")
-    if header.get("format_version") != version:
+    found, upgrades = header.get("format_version"), upgrades or {}
+    if found != version and (not isinstance(found, int) or found not in upgrades):
         raise InputError(
-            f"{path}: {what} of format {header.get('format_version')}, this equibayes reads format {version}; "
+            f"{path}: {what} of format {found}, this equibayes reads format {version}; "
             "use the equibayes that wrote it, or a newer one"
         )
     if header.pop("sha256", None) != _digest(tensors, header):
         raise InputError(f"{path}: damaged {what} (the checksum differs)")
-    return header, tensors
+    try:
+        for number in range(found, version):
+            upgrades[number](header)
+    except (KeyError, TypeError, AttributeError) as cause:
+        raise InputError(f"{path}: this {what} of format {found} makes no sense ({cause!r})") from cause
+    return header | {"format_version": version}, tensors
 
 
 def is_tensor_file(path: Path) -> bool:

@@ -1,7 +1,7 @@
-"""Units by name.  Everything inside equibayes is in eV and Å; this is the only place that knows the way there.
+"""Units by name.  Everything inside equibayes is in eV and Å; all conversions are defined here.
 
 A factor converts a value *or its standard deviation* by one multiplication: `value_in_eV = factor * value`.  A variance
-converts by the square of the factor; none is offered here, so that σ is what travels between units.
+converts by the square of the factor; no such factor is offered, so that σ is what is converted.
 """
 
 import difflib
@@ -71,7 +71,7 @@ def canonical(kind: str, name: str) -> str:
 
 
 def factor(kind: str, name: str) -> float:
-    """What to multiply a value (or a standard deviation) in unit `name` with to have it in eV, Å or eV/Å."""
+    """Factor that converts a value (or a standard deviation) from unit `name` to eV, Å or eV/Å."""
     return _KINDS[kind][canonical(kind, name)]
 
 

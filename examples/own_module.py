@@ -89,7 +89,7 @@ def main() -> dict[str, float]:
         now = plan.at(step)
         batch = batch_indices(key, step, N, BATCH)
         gradient = likelihood_gradient(state.position, x[batch], y[batch]) + prior.gradient(state.position)
-        sghmc.step_(
+        sghmc.step(
             state,
             gradient,
             key,
@@ -98,6 +98,7 @@ def main() -> dict[str, float]:
             adapt_mass=not now.mass_frozen,
             data_size=N,
             config=config,
+            inplace=True,
         )
         if now.phase == "cycle":
             kinetic.append(diagnostics.kinetic_temperature(state.momentum, config))

@@ -1,7 +1,7 @@
 """Models for tests: any configuration with weights that leave nothing at its start value, as a callable on structures."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import torch
@@ -12,6 +12,11 @@ from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.network.config import NetworkConfig, preset
 from tests.physics import Evaluation
 from tests.samples import SPECIES, SPECIES_OF
+
+
+def stack_chains(graphs: Sequence[Graph]) -> Graph:
+    """One graph with G = len(graphs): chain k sees graphs[k].  All must have the same shapes (see `pad_graph`)."""
+    return Graph(**{f.name: torch.cat([getattr(graph, f.name) for graph in graphs], 0) for f in fields(Graph)})
 
 
 def full_config(config: NetworkConfig) -> NetworkConfig:

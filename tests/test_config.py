@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 import yaml
 
-from equibayes.config import build, merge, parse_overrides, read_yaml, section, setting, template
+from equibayes.config import build, check, merge, parse_overrides, read_yaml, section, setting, template
 from equibayes.errors import InputError
 
 
@@ -169,3 +169,65 @@ def test_template_is_yaml_with_all_settings_and_their_help() -> None:
 def test_default_containers_are_not_shared() -> None:
     Outer().words.append("x")
     assert Outer().words == []
+
+
+@dataclass(frozen=True)
+class Bounded:
+    REMOVED: ClassVar[dict[str, str]] = {"speed": "fixed at 3"}
+
+    steps: int = setting(3, "how many", at_least=1)
+    rate: float = setting(0.1, "how fast", above=0)
+    share: float = setting(0.5, "how much", above=0, at_most=1)
+    part: float = setting(0.0, "which part", at_least=0, at_most=1)
+    limit: float | None = setting(None, "at most", at_most=10)
+    sizes: int | list[int] = setting(4, "one or several", at_least=1)
+    widths: dict[str, float] = setting({}, "by name", above=0)
+    kind: str = setting("slow", "which", ("slow", "fast"))
+
+
+@dataclass(frozen=True)
+class Around:
+    inner: Bounded = section(Bounded, "a section")
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"steps": 0}, "inner.steps=0: must be at least 1"),
+        ({"rate": 0.0}, "inner.rate=0.0: must be positive"),
+        ({"share": 1.5}, "inner.share=1.5: must be above 0 and at most 1"),
+        ({"part": -0.1}, "inner.part=-0.1: must be between 0 and 1"),
+        ({"limit": 11.0}, "inner.limit=11.0: must be at most 10"),
+        ({"sizes": [1, 0]}, r"inner.sizes=\[1, 0\]: must be at least 1"),
+        ({"widths": {"a": 1.0, "b": 0.0}}, "inner.widths.b=0.0: must be positive"),
+        ({"kind": "fats"}, r"inner.kind=fats: must be one of slow, fast; did you mean 'fast'\?"),
+    ],
+)
+def test_bounds_stand_at_the_field(values: dict[str, Any], words: str) -> None:
+    """Checked in values from a user, and in objects that are constructed."""
+    with pytest.raises(InputError, match=f"^{words}$"):
+        build(Around, {"inner": values})
+    with pytest.raises(InputError, match=f"^{words}$"):
+        Around(Bounded(**values))
+
+
+def test_bounds_are_inclusive_where_they_say_so_and_refuse_nan() -> None:
+    build(Around, {"inner": {"steps": 1, "share": 1.0, "part": 1.0, "limit": None, "sizes": [1], "widths": {}}})
+    with pytest.raises(InputError, match="must be positive"):
+        Around(Bounded(rate=float("nan")))
+
+
+def test_bounds_stand_in_the_template() -> None:
+    text = template(Bounded())
+    assert "steps: 3  # how many (at least 1)" in text
+    assert "share: 0.5  # how much (above 0 and at most 1)" in text
+    assert "part: 0.0  # which part (between 0 and 1)" in text
+    assert build(Bounded, yaml.safe_load(text)) == Bounded()
+
+
+def test_a_removed_setting_is_named() -> None:
+    with pytest.raises(InputError, match=r"^inner.speed: this setting no longer exists \(fixed at 3\); leave it out$"):
+        build(Around, {"inner": {"speed": 3}})

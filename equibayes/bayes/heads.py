@@ -1,11 +1,11 @@
-"""The two deviation networks: how noisy the model believes its own energy and forces to be.
+"""The two deviation networks: the predicted standard deviations of energy and forces.
 
 Each maps the invariant features v_i of an atom through 64 → 32 → 16 → 1 with SiLU, and an exponential at the end:
 
     σ_F,i = exp(h_F(v_i)) kcal/(mol Å), one for the three components (a single number keeps the density equivariant)
     σ_E   = mean_i exp(h_E(v_i)) kcal/mol
 
-The exponential multiplies the paper's unit, so that the prior on the weights means the same whatever unit the data came in.
+The exponential multiplies the paper's unit, so that the prior on the weights does not depend on the units of the data.
 Everything is kept as ln σ, which neither overflows nor divides by zero.
 """
 

@@ -2,8 +2,8 @@
 
     ln p(y | x, θ) = ln N(E; μ_E, σ_E²) + Σ_i Σ_a ln N(F_ia; μ_F,ia, σ_F,i²)
 
-*summed* over the 3n components and the energy of a configuration.  Averaging over atoms would silently temper the posterior by about
-3n + 1 (see the notes on the sampler).
+*summed* over the 3n force components and the energy of a configuration.  Averaging over them would temper the posterior
+by a factor of about 3n + 1: all weights would be sampled as if there were that much less data.
 """
 
 from math import log, pi
@@ -17,11 +17,12 @@ from equibayes.network.nequip import sum_over_structures
 
 
 def log_likelihood(output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
-    """ln p of every structure, [K, B] float64.  A structure without an energy label (NaN) counts by its forces alone."""
+    """ln p per structure, [K, B] float64.  A structure without an energy label (NaN) contributes by its forces
+    alone."""
     known = ~torch.isnan(labels.energy)
     energy = gaussian_log_density(labels.energy.nan_to_num() - output.energy, output.log_sigma_energy.double())
     forces = gaussian_log_density(labels.forces - output.forces, output.log_sigma_forces[..., None])
-    # atoms that only fill up belong to no structure and fall out of the sum
+    # padding atoms belong to no structure and drop out of the sum
     return torch.where(known, energy, 0.0) + sum_over_structures(forces.sum(-1).double(), graph)
 
 

@@ -47,7 +47,7 @@ class StochasticModel:
     def __init__(
         self, config: NetworkConfig, start_sigma: float = 1.0, start_sigma_energy: float | None = None
     ) -> None:
-        """start_sigma: where the deviations begin, eV/Å and (unless given apart) eV; the RMS force of the data is a good
+        """start_sigma: initial deviations, eV/Å and (unless given separately) eV; the RMS force of the data is a good
         value.  It enters the initial weights alone, not the function."""
         self.config = config
         self.network = NequIP(config)
@@ -84,7 +84,8 @@ class StochasticModel:
         differentiable: bool = False,
         feature_mask: torch.Tensor | None = None,
     ) -> ModelOutput:
-        """The same for weights already scaled for the forward pass, which callers who ask again and again prepare once."""
+        """The same for weights already scaled for the forward pass, which callers with many evaluations prepare
+        once."""
         with torch.set_grad_enabled(differentiable):
             base = self.network(weights, graph, differentiable=differentiable, feature_mask=feature_mask)
             volume = graph.volume[..., None, None]

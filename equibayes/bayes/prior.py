@@ -1,6 +1,6 @@
 """The prior density of the weights, as a term of the potential u(θ) = −ln p(θ) − Σ ln p(y|x,θ).
 
-The prior enters u once, not once a configuration, and its gradient is part of ∇û like any other.  Adding it as a
+The prior enters u once, not once per configuration, and its gradient is part of ∇û like any other.  Adding it as a
 decoupled weight decay instead would bypass the mass M and with it change the posterior.
 
 ``StandardNormal``   p(θ) = N(0, I), the paper's choice
@@ -26,7 +26,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class Prior(Protocol):
-    """What the posterior asks of a prior."""
+    """The interface of a prior."""
 
     def neg_log_density(self, theta: torch.Tensor) -> torch.Tensor:
         """−ln p(θ): [K, P] → [K]."""

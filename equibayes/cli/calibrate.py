@@ -1,4 +1,4 @@
-"""`equibayes calibrate OUT.posterior DATA`: make σ mean what it says, on frames that were not learned from."""
+"""`equibayes calibrate OUT.posterior DATA`: rescale σ to fit the errors on frames outside the training set."""
 
 import argparse
 import json
@@ -13,6 +13,7 @@ from equibayes.data import Dataset, read
 from equibayes.data.elements import symbol
 from equibayes.errors import InputError
 from equibayes.evaluation.print_tables import Table
+from equibayes.files import check_target
 from equibayes.posterior.calibrate import calibrate, store, unseen
 from equibayes.posterior.calibration import METHODS, Calibrated, Calibration
 from equibayes.posterior.file import load
@@ -24,7 +25,7 @@ examples:
   equibayes calibrate out.posterior --remove
 
 methods, for energies and forces separately:
-  none      σ as the model states it
+  none      σ as predicted by the model
   scale     one factor, after a correction for the number of samples
   parts     one factor for each of the epistemic and the aleatoric part
   species   one factor for every element (forces)
@@ -38,7 +39,8 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "calibrate",
         help="rescale uncertainties to fit the errors on validation frames",
-        description="Rescale the uncertainties to fit the errors on labelled frames that the posterior did not learn from.  The result "
+        description="Rescale the uncertainties to fit the errors on labelled frames that the posterior did not "
+        "learn from.  The result "
         "is kept in the posterior file and applied to every prediction from then on.",
         epilog=_EPILOG,
     )
@@ -46,7 +48,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("data", nargs="?", metavar="DATA", help="file, file@split or bundled:NAME, with labels")
     parser.add_argument("-o", "--output", metavar="CALIBRATED.posterior", help="file to write (default: in place)")
     parser.add_argument("--method", choices=["auto", *METHODS], default="auto", metavar="NAME", help="default auto")
-    parser.add_argument("--remove", action="store_true", help="take the calibration out of the file")
+    parser.add_argument("--remove", action="store_true", help="remove the calibration from the file")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing CALIBRATED.posterior")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON, in eV and Å")
     add_device_options(parser)
@@ -56,13 +58,13 @@ def add_parser(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     source, target = Path(arguments.posterior), Path(arguments.output or arguments.posterior)
-    _check_output(source, target, arguments.overwrite)
+    check_target(target, overwrite=arguments.overwrite or target.resolve() == source.resolve())
     if arguments.remove == (arguments.data is not None):
         raise InputError("give DATA to calibrate on, or --remove, but not both; see equibayes calibrate --help")
     posterior = load(source)
     if arguments.remove:
         store(source, target, None)
-        done = "calibration taken out" if posterior.calibration else "there was no calibration"
+        done = "calibration removed" if posterior.calibration else "there was no calibration"
         print("null" if arguments.json else f"{done}; {target} written")
         return 0
     device = chosen_device(arguments)
@@ -95,7 +97,8 @@ def report(calibration: Calibration, max_k: int) -> list[str]:
     table = Table(title, headings, [_row(word, part, levels) for word, part in parts], left=2)
     return [
         str(table),
-        "the last columns: errors (%) within the intervals that should hold that many, before → after, on frames left out of the fit",
+        "last columns: % of errors within the intervals that should contain that many, before → after, on frames "
+        "left out of the fit",
         *(f"{word}: {_why(part)}" for word, part in parts),
         *(f"{word}: {_details(part, max_k)}" for word, part in parts if part.quantiles),
     ]
@@ -113,12 +116,12 @@ def _why(part: Calibrated) -> str:
     """Why this method."""
     choice, gains = part.choice, part.choice.get("gain", {})
     if "reason" in choice:
-        return f"left alone: {choice['reason']}"
+        return f"unchanged: {choice['reason']}"
     if choice["chosen_by"] != "auto":
-        return f"{part.method}, as you asked"
+        return f"{part.method}, as requested"
     if part.method == "none":
         name = max((each for each in gains if each != "none"), key=lambda each: gains[each]["log_likelihood"])
-        return f"left alone: no method is clearly better on frames left out (the best, {name}, by {_gain(gains[name])})"
+        return f"unchanged: no method is clearly better on frames left out (the best, {name}, by {_gain(gains[name])})"
     return f"{part.method} is better than none on frames left out, by {_gain(gains[part.method])}"
 
 
@@ -127,7 +130,7 @@ def _gain(gain: dict[str, float]) -> str:
 
 
 def _details(part: Calibrated, k: int) -> str:
-    """Factors that the table has no room for, and intervals of guaranteed coverage."""
+    """Factors that are not in the table, and intervals of guaranteed coverage."""
     levels = ", ".join(f"{100 * level:g}" for level in part.quantiles[k])
     factors = ", ".join(f"{symbol(z)} × {factor:.2f}" for z, factor in part.by_k[k].species.items())
     return (f"σ of {factors}; " if factors else "") + f"intervals of guaranteed coverage for {levels} %"
@@ -137,16 +140,7 @@ def _labelled(arguments: argparse.Namespace) -> Dataset:
     data = read(arguments.data, require_labels=False, **reading_options(arguments))
     if all(structure.energy is None and structure.forces is None for structure in data):
         raise InputError(
-            f"{data.name}: has neither energies nor forces to calibrate on; name their keys (--energy-key, --forces-key)"
+            f"{data.name}: has neither energies nor forces to calibrate on; name their keys (--energy-key, "
+            "--forces-key)"
         )
     return data
-
-
-def _check_output(source: Path, target: Path, overwrite: bool) -> None:
-    """Before the work, not after it."""
-    if target.is_dir():
-        raise InputError(f"{target}: is a folder; name a file with -o")
-    if not target.resolve().parent.is_dir():
-        raise InputError(f"{target}: there is no such folder; make it first")
-    if target.exists() and target.resolve() != source.resolve() and not overwrite:
-        raise InputError(f"{target}: exists already; choose another name with -o, or add --overwrite")

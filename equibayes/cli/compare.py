@@ -1,4 +1,4 @@
-"""`equibayes compare TRAIN --test TEST … -o FOLDER`: the posterior beside its rivals."""
+"""`equibayes compare TRAIN --test TEST … -o FOLDER`: the posterior compared with other methods."""
 
 import argparse
 import json
@@ -32,8 +32,8 @@ methods:
   dropout   one such network, with as many random masks on its features (appendix A.4 of the paper)
   point     one NequIP network, AMSGrad with a moving average; its σ is the error on the held-back frames
 
-All have the same network, training frames, held-back frames and steps a network.  FOLDER keeps METHOD.posterior of each; a method that
-is there is not trained again, one that was interrupted goes on.
+All use the same network, training frames, held-back frames and steps per network.  FOLDER keeps METHOD.posterior of
+each; a finished method is not trained again, an interrupted one continues.
 
 example:
   equibayes compare bundled:ethanol@train --test bundled:ethanol@test -o comparison
@@ -43,7 +43,7 @@ example:
 def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "compare",
-        help="train what the posterior competes with, and compare",
+        help="train baselines and compare them with the posterior",
         description="Posterior, deep ensemble, dropout and point estimate on the same data, in one table.",
         epilog=_EPILOG,
     )
@@ -51,10 +51,10 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--test", action="append", required=True, metavar="TEST", help="frames to compare on; may be given again"
     )
-    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder of what is trained")
+    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder for the trained models")
     parser.add_argument("--methods", default=",".join(METHODS), metavar="LIST", help=f"default {','.join(METHODS)}")
     parser.add_argument("--json", metavar="COMPARISON.json", help="write every metric of every method")
-    parser.add_argument("--overwrite", action="store_true", help="train again what is in FOLDER already")
+    parser.add_argument("--overwrite", action="store_true", help="train again the methods that FOLDER holds already")
     add_settings_options(parser)
     add_device_options(parser)
     add_reading_options(parser)
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     train = read(arguments.data, **options)
     tests = [read(name, require_labels=False, **options) for name in arguments.test]
     known = dict.fromkeys((*train.species, *map(atomic_number, config.network.type_names)), 0)
-    for test in tests:  # before the training, not after it
+    for test in tests:  # before the training starts
         check_labelled(test)
         for structure in test:
             check_species(structure, known)
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
             where = Run(overwrite=arguments.overwrite, device=device, display=choose_display())
             contestants.append(obtain(method, train, config, folder, run=where))
         except Interrupted:
-            print("stopped; the same command goes on from here", flush=True)
+            print("stopped; the same command continues from here", flush=True)
             return 130
     results = {test.name: [evaluated(each, test, device) for each in contestants] for test in tests}
     for name, rows in results.items():

@@ -1,4 +1,4 @@
-"""The options that say where to compute, shared by all verbs that do."""
+"""Options for the device, shared by several verbs."""
 
 import argparse
 

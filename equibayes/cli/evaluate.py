@@ -28,7 +28,8 @@ examples:
 The report compares later data sets with the first: name data like the training set first, then what lies further away.
 Open it in any browser; it can be mailed, archived and printed as it is.  Files that exist are replaced.
 
-Labels that are missing leave their metrics out; the reason is given.  Numbers are for the mean and the total σ of the first k samples.
+Metrics without labels are omitted and the reason is given.  Numbers refer to the mean and the total σ of the first k
+samples.
 """
 
 
@@ -36,7 +37,8 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "evaluate",
         help="compare predictions and their uncertainties with labels",
-        description="Accuracy, likelihood, outlier detection and calibration on labelled data, as in the paper's tables.",
+        description="Accuracy, likelihood, outlier detection and calibration on labelled data, as in the paper's "
+        "tables.",
         epilog=_EPILOG,
     )
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
@@ -48,7 +50,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--report",
         metavar="REPORT.html",
-        help="write one page with words, tables, figures and the most and least certain structures; it needs no network",
+        help="write one page with text, tables, figures and the most and least certain structures; it works offline",
     )
     parser.add_argument("--figures", metavar="DIR", help="write every figure of that page as SVG and PDF, for papers")
     parser.add_argument(
@@ -56,7 +58,8 @@ def add_parser(verbs: Any) -> None:
         type=float,
         default=OUTLIER_THRESHOLD,
         metavar="x",
-        help=f"error that makes an outlier, eV/Å (default {OUTLIER_THRESHOLD:.4f}, which is 1 kcal/(mol Å))",
+        help=f"error above which a component is an outlier, eV/Å (default {OUTLIER_THRESHOLD:.4f}, which is 1 "
+        "kcal/(mol Å))",
     )
     add_device_options(parser)
     add_reading_options(parser)
@@ -92,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
         adrift = result.energies_adrift
         if result.k == ks[-1] and 0 < adrift < len(result.structures):  # of all of them the tables say so themselves
             print(
-                f"note: {result.name}: energies of {adrift} frames hold only up to a constant and are not compared; the training data "
+                f"note: {result.name}: energies of {adrift} frames are defined only up to a constant and are not "
+                "compared; the training data "
                 "had no such composition (docs: your own data)"
             )
     if arguments.json:
@@ -141,7 +145,7 @@ def _distinct(sets: list[Dataset]) -> list[Dataset]:
 
 
 def _check_output(option: str, path: str | None, ending: str) -> None:
-    """Before the work, not after it."""
+    """Check the output before the work starts."""
     if path is None:
         return
     if Path(path).suffix != ending:

@@ -26,9 +26,10 @@ examples:
 def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "info",
-        help="say what is in a data file or a posterior",
-        description="Say what is in a file.  Data: frames, species, labels, units, read as every verb does.  A posterior: what it "
-        "was sampled from and how, how good it is on held-back frames, and whether the chains agree.",
+        help="describe a data file or a posterior",
+        description="Describe a file.  Data: frames, species, labels and units, as every verb reads them.  A "
+        "posterior: its "
+        "data and settings, its error on held-back frames, and whether the chains agree.",
         epilog=_EPILOG,
     )
     parser.add_argument(

@@ -1,7 +1,7 @@
 """The program `equibayes VERB …`: find the verb, run it, turn mistakes into one line and an exit status.
 
-Exit status: 0 success, 1 a simulation that exploded, 2 bad input (one line on stderr), 130 interrupted, 141 when the reader of a pipe
-went away.
+Exit status: 0 success, 1 a simulation that exploded, 2 bad input (one line on stderr), 130 interrupted, 141 when the
+reader of a pipe went away.
 """
 
 import argparse
@@ -32,7 +32,7 @@ try:  equibayes info bundled:ethanol
 
 def build_parser() -> Parser:
     """The whole command line."""
-    parser = Parser("equibayes", description="Interatomic forces that know how far to be trusted.", epilog=_EPILOG)
+    parser = Parser("equibayes", description="Interatomic forces with uncertainties.", epilog=_EPILOG)
     verbs = parser.add_subparsers(metavar="VERB", dest="verb", required=True)
     for verb in VERBS:
         verb.add_parser(verbs)
@@ -40,7 +40,8 @@ def build_parser() -> Parser:
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Arguments of the verb.  Settings (`section.key=value`) may stand anywhere; argparse alone takes them only in one place."""
+    """Arguments of the verb.  Settings (`section.key=value`) may stand anywhere; argparse alone takes them only in
+    one place."""
     parser = build_parser()
     arguments, rest = parser.parse_known_args(argv)
     if rest:
@@ -86,7 +87,7 @@ def _run(argv: list[str] | None) -> int:
         print("equibayes: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # `equibayes … | head`: nobody listens any more.  Python would complain again when it flushes at exit.
+        # `equibayes … | head`: the pipe is closed.  Python would report it again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except SystemExit as leave:  # argparse after --help

@@ -1,4 +1,4 @@
-"""argparse with our manners, and the options that every verb with a DATA argument shares."""
+"""The argument parser, and the options shared by all verbs with a DATA argument."""
 
 import argparse
 from typing import Any, NoReturn
@@ -20,11 +20,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_reading_options(parser: argparse.ArgumentParser) -> None:
-    """Where labels stand and in which units; the names are those of `equibayes.data.read`."""
+    """Keys of the labels and units; the names are those of `equibayes.data.read`."""
     labels = parser.add_argument_group("labels", "searched: the key named here, else REF_energy …, else ASE's results")
     labels.add_argument("--energy-key", metavar="KEY", help="key of the energies, e.g. dft_energy")
     labels.add_argument("--forces-key", metavar="KEY", help="key of the forces, e.g. dft_forces")
-    labels.add_argument("--stress-key", metavar="KEY", help="key of the stress, or of the virial if it says so")
+    labels.add_argument("--stress-key", metavar="KEY", help="key of the stress, or of the virial if its name says so")
     units = parser.add_argument_group("units of the file", "eV and Ang unless the format says otherwise")
     units.add_argument("--energy-unit", metavar="UNIT", help=", ".join(ENERGY_UNITS))
     units.add_argument("--length-unit", metavar="UNIT", help=", ".join(LENGTH_UNITS))
@@ -32,6 +32,6 @@ def add_reading_options(parser: argparse.ArgumentParser) -> None:
 
 
 def reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What `add_reading_options` got, as keyword arguments for `equibayes.data.read`."""
+    """The options of `add_reading_options` as keyword arguments for `equibayes.data.read`."""
     names = ("energy_key", "forces_key", "stress_key", "energy_unit", "length_unit", "force_unit")
     return {name: getattr(arguments, name) for name in names}

@@ -1,4 +1,5 @@
-"""`equibayes predict OUT.posterior DATA -o OUT.xyz`: energies, forces and stress with their uncertainties, for any number of frames."""
+"""`equibayes predict OUT.posterior DATA -o OUT.xyz`: energies, forces and stress with their uncertainties, for any
+number of frames."""
 
 import argparse
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,7 @@ from equibayes.data.specs import parse_spec
 from equibayes.data.stream import stream
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.files import check_target
 from equibayes.posterior.extxyz import write_predictions
 from equibayes.posterior.file import load
 from equibayes.posterior.predict import Prediction, predict
@@ -36,20 +38,23 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "predict",
         help="energies, forces and stress with uncertainties, as extended xyz",
-        description="Predict energies, forces and stress with their uncertainties.  Labels are not needed.  Extended xyz goes "
-        "through in constant memory, however long it is.",
+        description="Predict energies, forces and stress with their uncertainties.  Labels are not needed.  "
+        "Extended xyz files "
+        "of any length are read in constant memory.",
         epilog=_EPILOG,
     )
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument("data", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.xyz", help="extended xyz file to write")
     parser.add_argument("--k", type=int, metavar="k", help="use the first k samples (default: all)")
-    parser.add_argument("--members", action="store_true", help="also write what every sample says (…_ensemble)")
+    parser.add_argument(
+        "--members", action="store_true", help="also write the predictions of every sample (…_ensemble)"
+    )
     parser.add_argument(
         "--interval",
         type=float,
         metavar="p",
-        help="also write half widths of intervals that hold the truth with this probability",
+        help="also write half widths of intervals that contain the truth with this probability",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing OUT.xyz")
     add_device_options(parser)
@@ -59,7 +64,11 @@ def add_parser(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     target = Path(arguments.output)
-    _check_output(target, arguments)
+    if not target.name.lower().endswith((".xyz", ".extxyz")):
+        raise InputError(f"{target}: the name of the output must end in .xyz or .extxyz")
+    if target.resolve() == parse_spec(arguments.data).path.resolve():
+        raise InputError(f"{target}: is the input itself; choose another name with -o")
+    check_target(target, overwrite=arguments.overwrite)
     level = arguments.interval
     if level is not None and not 0 < level < 1:
         raise InputError(f"--interval {level:g}: a probability between 0 and 1 is needed, such as 0.9")
@@ -74,11 +83,12 @@ def run(arguments: argparse.Namespace) -> int:
     count = write_predictions(target, seen.watch(zip(theirs, predictions)), level=level)
     if level is not None and posterior.calibration is None:
         print(
-            "note: this posterior is not calibrated: intervals take σ at its word (equibayes calibrate makes them hold)"
+            "note: this posterior is not calibrated: intervals use σ as it is (calibrate it with equibayes calibrate)"
         )
     if seen.adrift:
         print(
-            f"note: energies of {seen.adrift} frames hold only up to a constant, first: {seen.first_adrift}; the training data had no "
+            f"note: energies of {seen.adrift} frames are defined only up to a constant, first: "
+            f"{seen.first_adrift}; the training data had no "
             "such composition (docs: your own data)"
         )
     if count < frames.total:
@@ -88,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Seen:
-    """The largest uncertainty that went by, and where; energies that hold only up to a constant."""
+    """The largest uncertainty so far, and where; energies that are defined only up to a constant."""
 
     def __init__(self) -> None:
         self.sum_of_squares, self.components, self.largest, self.where = 0.0, 0, -1.0, ""
@@ -111,17 +121,3 @@ class _Seen:
         return (
             f"σ of force components {typical:.1f} meV/Å (RMS), at most {1000 * self.largest:.1f} meV/Å in {self.where}"
         )
-
-
-def _check_output(target: Path, arguments: argparse.Namespace) -> None:
-    """Before the work, not after it."""
-    if not target.name.lower().endswith((".xyz", ".extxyz")):
-        raise InputError(f"{target}: the name of the output must end in .xyz or .extxyz")
-    if target.is_dir():
-        raise InputError(f"{target}: is a folder; name a file with -o")
-    if not target.resolve().parent.is_dir():
-        raise InputError(f"{target}: there is no such folder; make it first")
-    if target.resolve() == parse_spec(arguments.data).path.resolve():
-        raise InputError(f"{target}: is the input itself; choose another name with -o")
-    if target.exists() and not arguments.overwrite:
-        raise InputError(f"{target}: exists already; choose another name with -o, or add --overwrite")

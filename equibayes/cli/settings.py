@@ -1,4 +1,4 @@
-"""The options that say how to sample, shared by the verbs that do."""
+"""Options for sampling, shared by several verbs."""
 
 import argparse
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ def add_settings_options(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         default=[],
         metavar="CONFIG.yaml | section.key=value",
-        help="settings, later ones win",
+        help="settings; later ones take precedence",
     )
     parser.add_argument("--preset", choices=list(PRESETS), help="schedule and network to start from (default quick)")
     parser.add_argument("--network", choices=list(NETWORKS), help="network to use instead of the preset's")
-    parser.add_argument("--chains", type=int, metavar="K", help="independent chains, run in one pass")
-    parser.add_argument("--samples", type=int, metavar="k", help="posterior samples to keep in all")
-    parser.add_argument("--seed", type=int, metavar="S", help="everything random follows from it (default 0)")
+    parser.add_argument("--chains", type=int, metavar="K", help="independent chains, run in parallel")
+    parser.add_argument("--samples", type=int, metavar="k", help="total number of posterior samples to keep")
+    parser.add_argument("--seed", type=int, metavar="S", help="seed of all random numbers (default 0)")
 
 
 def effective_config(arguments: argparse.Namespace) -> SampleConfig:
@@ -40,7 +40,7 @@ def effective_config(arguments: argparse.Namespace) -> SampleConfig:
 
 
 def _check_network(name: str, values: Any, file: str) -> None:
-    """A file that describes another network would win over --network without a word."""
+    """Refuse a file that describes another network, which would silently override --network."""
     known = {each: network.to_dict() for each, network in NETWORKS.items()}
     for key, value in known[name].items():
         told = isinstance(values, Mapping) and key in values

@@ -21,7 +21,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    print(f"# settings of `equibayes {arguments.verb}`, preset {arguments.preset}; what you delete keeps its value")
+    print(f"# settings of `equibayes {arguments.verb}`, preset {arguments.preset}; deleted settings keep their values")
     if arguments.verb == "learn":
         from equibayes.learning.settings import learn_config
 

@@ -24,8 +24,8 @@ _BY_ASE = FileUnits(origin="ASE's convention")
 _ASSUMED = FileUnits(origin="assumed; name others with energy_unit (--energy-unit), length_unit, force_unit")
 _DAMAGED = "the file is damaged or cut short: write or download it again"
 
-# ASE insists on nine values under these two names and gives up on Voigt's six.  Under another name they arrive as they
-# stand; `_plain_keys` gives the name back.
+# ASE requires nine values under these two names and fails on Voigt's six.  Under another name they are read unchanged;
+# `_plain_keys` restores the name.
 _STRESS_WORD = re.compile(r"(^|\s)(stress|virial)(\s*=)")
 _DISGUISE = "equibayes_"
 
@@ -33,8 +33,8 @@ _DISGUISE = "equibayes_"
 def parse_extxyz(path: Path, keys: LabelKeys, file: str) -> Parsed:
     """Extended xyz, plain or gzipped.
 
-    The file is cut into frames here, each then read by ASE on its own: so a mistake is known by its frame, and a count
-    that does not match its rows is told apart from other damage.
+    The file is cut into frames here, each then read by ASE on its own: so an error is reported with its frame, and a
+    count that does not match its rows is distinguished from other damage.
     """
     lines = read_text(path).split("\n")  # not splitlines(): that also breaks at form feeds and Unicode separators
     frames = [read_frame(each, index, file) for index, each in enumerate(cut_into_frames(lines, file))]
@@ -156,14 +156,14 @@ def _finish(frames: list[AseFrame], keys: LabelKeys, file: str, what: str, units
 def _warn_of_charges(frames: list[AseFrame], file: str) -> None:
     """The network sees elements and positions; frames that differ in charge or spin look the same to it.
 
-    Free atoms (config_type=IsolatedAtom) have spins of their own and are neutral; a charge would make them ions.
+    Free atoms (config_type=IsolatedAtom) may have any spin but must be neutral.
     """
     for key in ("charge", "total_charge", "spin", "multiplicity"):
         is_charge = "charge" in key
         first: dict[str, str] = {}  # value: the frame that has it first
         for frame in frames:
             free = frame.info.get("config_type") == ISOLATED_ATOM
-            value = frame.info.get(key, 0 if is_charge else None)  # who says nothing of a charge means none
+            value = frame.info.get(key, 0 if is_charge else None)  # no charge given means a charge of 0
             if value is None or (free and (value == 0 or not is_charge)):
                 continue
             told = f"{float(value):g}" if isinstance(value, (int, float)) else one_line(str(value), 20)
@@ -171,7 +171,8 @@ def _warn_of_charges(frames: list[AseFrame], file: str) -> None:
         if len(first) > 1:
             values = ", ".join(f"{value} in {where}" for value, where in list(first.items())[:3])
             warnings.warn(
-                f"{file}: frames differ in '{key}' ({values}); the network cannot tell them apart: keep them in different files",
+                f"{file}: frames differ in '{key}' ({values}); the network cannot tell them apart: keep them in "
+                "different files",
                 InputWarning,
                 stacklevel=2,
             )

@@ -1,4 +1,4 @@
-"""What makes a structure unusable: each an `InputError` of one line with file, frame and remedy."""
+"""Checks that a structure can be used: each failure is a one-line `InputError` with file, frame and remedy."""
 
 from collections.abc import Sequence
 
@@ -22,9 +22,7 @@ def check_structures(structures: Sequence[Structure]) -> None:
         _check_cell(structure)
         pair = coincident_pair(structure)
         if pair is not None:
-            raise InputError(
-                f"{structure.source}: atoms {pair[0]} and {pair[1]} (from 0) are at one place; mend the frame"
-            )
+            raise InputError(f"{structure.source}: atoms {pair[0]} and {pair[1]} (from 0) coincide; correct the frame")
 
 
 def _check_elements(structure: Structure) -> None:
@@ -33,7 +31,7 @@ def _check_elements(structure: Structure) -> None:
     bad = np.flatnonzero((structure.numbers < 1) | (structure.numbers > 118))
     if bad.size:
         raise InputError(
-            f"{structure.source}: atom {bad[0]} (from 0) has atomic number {structure.numbers[bad[0]]}: mend it"
+            f"{structure.source}: atom {bad[0]} (from 0) has atomic number {structure.numbers[bad[0]]}: correct it"
         )
 
 
@@ -63,7 +61,7 @@ def _check_cell(structure: Structure) -> None:
 def check_labels(structures: Sequence[Structure], found: dict[str, str], hints: dict[str, str], file: str) -> None:
     """Stop unless every structure has an energy and forces.
 
-    `found` is the key under which a label stands at all, `hints` a sentence about one that was not found.
+    `found` is the key under which a label was found, `hints` a sentence about one that was not found.
     """
     n = len(structures)
     for label in ("energy", "forces"):
@@ -72,7 +70,8 @@ def check_labels(structures: Sequence[Structure], found: dict[str, str], hints: 
             continue
         if label not in found:
             remedy = hints.get(label) or (
-                f"name their key with {label}_key=… (--{label}-key); equibayes info --unlabelled shows the structures alone"
+                f"name their key with {label}_key=… (--{label}-key); equibayes info --unlabelled shows the "
+                "structures alone"
             )
             raise InputError(f"{file}: no {label} label in any of {n} frames; {remedy}")
         first = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")

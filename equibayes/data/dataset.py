@@ -25,7 +25,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What the reader found: told in the summary, kept with the data.
+    """What the reader found: shown in the summary, kept with the data.
 
     `keys` names where each of energy, forces, stress was found (absent: nowhere).  `units` names the unit each of
     energy, length, force had in the file; `units_origin` says how that is known.
@@ -133,12 +133,6 @@ class Dataset(Sequence[Structure]):
         """Write to one npz file that numpy alone reads back, without pickles; `read` knows it too."""
         with open(path, "wb") as file:  # an open file, since numpy would append .npz to other names
             np.savez(file, allow_pickle=False, **_to_arrays(self))
-
-    @classmethod
-    def load_npz(cls, path: str | Path) -> Dataset:
-        """Read back what `save_npz` wrote.  For files from elsewhere use `equibayes.data.read`."""
-        with np.load(path, allow_pickle=False) as file:
-            return from_arrays({name: file[name] for name in file.files})
 
 
 def _to_arrays(data: Dataset) -> dict[str, npt.NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""Atomic numbers and symbols, without ASE: a machine that only computes need not have it."""
+"""Atomic numbers and symbols, without ASE: a compute node need not have it."""
 
 from collections.abc import Iterable
 
@@ -19,14 +19,14 @@ _NUMBERS = {name: z for z, name in enumerate(_SYMBOLS, start=1)}
 def symbol(number: int) -> str:
     """The symbol of an atomic number: 6 is C."""
     if not 1 <= number <= len(_SYMBOLS):
-        raise InputError(f"{number} is the atomic number of no element; they run from 1 to {len(_SYMBOLS)}")
+        raise InputError(f"{number} is not an atomic number; they range from 1 to {len(_SYMBOLS)}")
     return _SYMBOLS[number - 1]
 
 
 def atomic_number(name: str) -> int:
     """The atomic number of a symbol: C is 6."""
     if name not in _NUMBERS:
-        raise InputError(f"'{name}' is the symbol of no element; write it as in C, H, Cl")
+        raise InputError(f"'{name}' is not a chemical symbol; write it as in C, H, Cl")
     return _NUMBERS[name]
 
 

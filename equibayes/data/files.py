@@ -1,4 +1,4 @@
-"""The boundary to files and to other people's readers: whatever goes wrong there becomes one line."""
+"""Reading files with third-party readers: every failure becomes a one-line `InputError`."""
 
 import gzip
 import warnings
@@ -17,7 +17,7 @@ def one_line(text: object, limit: int = 160) -> str:
 
 @contextmanager
 def foreign_reader(where: str, remedy: str) -> Iterator[None]:
-    """Run a third-party reader on a user's bytes.
+    """Run a third-party reader on a user's file.
 
     On damaged files numpy, zipfile, sqlite3, json and ASE raise nearly everything there is (KeyError, AssertionError,
     struct.error, RecursionError, MemoryError, …).  This is the one place where all of it is caught; the cause stays

@@ -1,17 +1,18 @@
 """Graph: the only thing the network sees.
 
-Every atom owns D neighbour slots, so that all arrays are dense and the sum over neighbours is a matrix product instead of a
-scatter.  Slots that hold no neighbour carry a vector beyond the cutoff; the cutoff function makes their contribution exactly 0.
+Every atom owns D neighbour slots, so that all arrays are dense and the sum over neighbours is a matrix product
+instead of a scatter.  Slots that hold no neighbour carry a vector beyond the cutoff; the cutoff function makes their
+contribution exactly 0.
 
-| field          | shape        | unit | meaning                                                                            |
-|----------------|--------------|------|------------------------------------------------------------------------------------|
-| species        | [G, N]       |      | index into the model's `type_names`                                                |
-| sender         | [G, N, D]    |      | the neighbour in each slot; an atom's own index in an empty slot                   |
-| reverse        | [G, N, D]    |      | flat slot (n·D + d) of the opposite edge; an empty slot points to itself           |
-| vector         | [G, N, D, 3] | Å    | r_sender − r_receiver; periodic images included                                    |
-| structure      | [G, N]       |      | which structure an atom belongs to; `num_structures` for atoms that only fill up   |
-| num_atoms      | [G, B]       |      | atoms in each structure                                                            |
-| volume         | [G, B]       | Å³   | cell volume; NaN where the structure is not periodic in three directions           |
+| field          | shape        | unit | meaning                                                                    |
+|----------------|--------------|------|----------------------------------------------------------------------------|
+| species        | [G, N]       |      | index into the model's `type_names`                                        |
+| sender         | [G, N, D]    |      | the neighbour in each slot; an atom's own index in an empty slot           |
+| reverse        | [G, N, D]    |      | flat slot (n·D + d) of the opposite edge; an empty slot points to itself   |
+| vector         | [G, N, D, 3] | Å    | r_sender − r_receiver; periodic images included                            |
+| structure      | [G, N]       |      | which structure an atom belongs to; `num_structures` for padding atoms     |
+| num_atoms      | [G, B]       |      | atoms in each structure                                                    |
+| volume         | [G, B]       | Å³   | cell volume; NaN where the structure is not periodic in three directions   |
 
 G is 1 where all chains look at the same atoms (prediction), or K where every chain has its own minibatch (sampling).
 """
@@ -73,8 +74,10 @@ def check_species(structure: Structure, species_of: dict[int, int]) -> None:
     unknown = sorted(set(structure.numbers.tolist()) - species_of.keys())
     if unknown:
         raise InputError(
-            f"{structure.source or 'structure'}: species {', '.join(map(symbol, unknown))} unknown to this model, which "
-            f"knows {', '.join(map(symbol, sorted(species_of)))}; remove such structures or sample on data that contain them"
+            f"{structure.source or 'structure'}: species {', '.join(map(symbol, unknown))} unknown to this model, "
+            "which "
+            f"knows {', '.join(map(symbol, sorted(species_of)))}; remove such structures or sample on data that "
+            "contain them"
         )
 
 
@@ -110,7 +113,8 @@ def graph_of_edges(structure: Structure, edges: NeighborList, *, species_of: dic
 def pad_graph(graph: Graph, num_atoms: int, num_slots: int) -> Graph:
     """The same graph with static shapes: `num_atoms` atoms of `num_slots` slots each.
 
-    The added atoms have no neighbours and belong to no structure (index `num_structures`); the result on the others is unchanged.
+    The added atoms have no neighbours and belong to no structure (index `num_structures`); the result on the others
+    is unchanged.
     """
     groups, atoms, slots = graph.sender.shape
     if num_atoms < atoms or num_slots < slots:
@@ -138,7 +142,7 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
     total = sum(graph.num_structures for graph in wide)
     structures = np.cumsum([0] + [graph.num_structures for graph in wide])
     structure = [
-        # atoms that only fill up keep belonging to nothing
+        # padding atoms still belong to no structure
         torch.where(graph.real, graph.structure + int(first), total)
         for graph, first in zip(wide, structures)
     ]
@@ -151,8 +155,3 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
         num_atoms=torch.cat([graph.num_atoms for graph in wide], 1),
         volume=torch.cat([graph.volume for graph in wide], 1),
     )
-
-
-def stack_chains(graphs: Sequence[Graph]) -> Graph:
-    """One graph with G = len(graphs): chain k sees graphs[k].  All must have the same shapes (see `pad_graph`)."""
-    return Graph(**{f.name: torch.cat([getattr(graph, f.name) for graph in graphs], 0) for f in fields(Graph)})

@@ -1,4 +1,4 @@
-"""Where the labels stand in frames that ASE has read.
+"""Where the labels are in frames that ASE has read.
 
 The order is: the key the user names; else REF_energy, REF_forces, REF_stress; else the ASE results, where ASE also
 puts the plain keys energy, forces, stress of an extended xyz file.  One key is chosen for the whole file, never frame
@@ -31,11 +31,11 @@ class AseFrame:
     source: str
 
     def places(self) -> tuple[tuple[str, dict[str, Any]], ...]:
-        """Where a label can stand, in the order in which we look."""
+        """Places where a label can be, in the order of the search."""
         return (("info", self.info), ("arrays", self.arrays), ("ASE results", self.results))
 
     def get(self, key: str) -> Any:
-        """The value under `key` wherever it stands, None where it does not."""
+        """The value under `key` in any of the places, None where there is none."""
         return next((place[key] for _, place in self.places() if place.get(key) is not None), None)
 
 
@@ -67,7 +67,7 @@ def find_keys(frames: Sequence[AseFrame], named: LabelKeys, file: str) -> tuple[
 
 
 def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
-    """The frame with the labels that stand under the chosen keys, still in the file's units."""
+    """The frame with the labels under the chosen keys, still in the units of the file."""
     value = {label: frame.get(key) for label, key in found.items()}
     stress = value.get("stress")
     structure = Structure(

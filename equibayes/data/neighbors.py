@@ -1,7 +1,8 @@
-"""Neighbour lists: who stands within the cutoff of whom, periodic images and self-images included.
+"""Neighbour lists: all pairs of atoms within the cutoff, including periodic images and self-images.
 
-The list itself comes from `vesin`.  It was chosen over matscipy by measurement: it needs 0.04 ms for one ethanol molecule and
-5 ms for 4096 silicon atoms (matscipy 16 ms), and it takes cells with zero vectors, which matscipy refuses.
+The list itself comes from `vesin`.  It was chosen over matscipy by measurement: it needs 0.04 ms for one ethanol
+molecule and 5 ms for 4096 silicon atoms (matscipy 16 ms), and it takes cells with zero vectors, which matscipy
+refuses.
 """
 
 from typing import NamedTuple
@@ -12,7 +13,7 @@ import numpy as np
 class NeighborList(NamedTuple):
     """Directed edges within the cutoff, sorted by receiver.
 
-    receiver [E] int64   the atom that collects
+    receiver [E] int64   the receiving atom
     sender   [E] int64   its neighbour
     vector   [E, 3]      r_sender - r_receiver (+ lattice translation), Å
     reverse  [E] int64   position of the opposite edge (same pair of atoms, opposite vector)

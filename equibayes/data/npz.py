@@ -25,8 +25,8 @@ def load_arrays(path: Path, file: str) -> Arrays:
     with foreign_reader(file, remedy), np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
         strays = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
-        if strays:  # numpy hands out a member of the zip that is no array as raw bytes
-            raise ValueError(f"{strays[0]} is no array")
+        if strays:  # numpy returns a member of the zip that is not an array as raw bytes
+            raise ValueError(f"{strays[0]} is not an array")
         return arrays
 
 
@@ -78,7 +78,7 @@ def _hints(arrays: Arrays, found: dict[str, str]) -> dict[str, str]:
 
 
 def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], file: str) -> list[Structure]:
-    """Check that all arrays speak of the same frames and atoms, then cut them into frames."""
+    """Check that all arrays describe the same frames and atoms, then split them into frames."""
     positions = _numeric(arrays[names["positions"]], f"{file}: array '{names['positions']}'")
     if positions.ndim == 2:
         positions = positions[None]
@@ -89,7 +89,7 @@ def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], fi
         raise InputError(f"{file}: holds no frames; write or download it again")
 
     def each_frame(key: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """The array as [frames, *shape]; one that is given once serves all frames."""
+        """The array as [frames, *shape]; one that is given once is used for all frames."""
         array = _numeric(arrays[key], f"{file}: array '{key}'")
         if array.shape == shape and key in (names["numbers"], "cell", "lattice", "pbc"):
             return np.broadcast_to(array, (frames, *shape))
@@ -99,7 +99,7 @@ def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], fi
             return array.reshape(1)
         raise InputError(
             f"{file}: array '{key}' of shape {array.shape} does not match {frames} frames of {atoms} atoms in "
-            f"'{names['positions']}'; all arrays must speak of the same frames and atoms"
+            f"'{names['positions']}'; all arrays must describe the same frames and atoms"
         )
 
     numbers = each_frame(names["numbers"], (atoms,))
@@ -109,7 +109,7 @@ def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], fi
     cell = np.zeros((frames, 3, 3))
     if "cell" in arrays:
         cell = each_frame("cell", (3, 3))
-    elif "lattice" in arrays:  # sGDML: one lattice vector a column
+    elif "lattice" in arrays:  # sGDML: one lattice vector per column
         cell = each_frame("lattice", (3, 3)).transpose(0, 2, 1)
     if "pbc" in arrays:
         pbc = each_frame("pbc", (3,)).astype(bool)
@@ -137,7 +137,7 @@ def _numeric(array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
 
 
 def _sgdml_units(arrays: Arrays, file: str) -> FileUnits:
-    """Files from the sGDML site name their units in r_unit and e_unit; others are taken for eV and Å."""
+    """Files from the sGDML site name their units in r_unit and e_unit; others are assumed to be eV and Å."""
     energy, length = _text(arrays, "e_unit", file), _text(arrays, "r_unit", file)
     if not energy and not length:
         return FileUnits(origin="assumed; name others with energy_unit (--energy-unit), length_unit, force_unit")
@@ -146,7 +146,7 @@ def _sgdml_units(arrays: Arrays, file: str) -> FileUnits:
 
 def _text(arrays: Arrays, key: str, file: str) -> str:
     """A text kept as a 0-d array of characters or of bytes, as one line; empty if it is not there."""
-    with foreign_reader(file, f"its array '{key}' is damaged: write it again"):  # bytes that are no characters
+    with foreign_reader(file, f"its array '{key}' is damaged: write it again"):  # bytes that are not characters
         for value in arrays[key].reshape(-1)[:1].tolist() if key in arrays else ():
             return one_line(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
     return ""

@@ -1,4 +1,4 @@
-"""What every format reader hands on: structures in the file's own units, and how that was found out."""
+"""The result of a format reader: structures in the units of the file, and where labels and units were found."""
 
 from dataclasses import dataclass, field
 

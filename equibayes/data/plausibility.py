@@ -6,7 +6,7 @@ Four rules find a unit that is off by a factor that matters, chosen so that they
 * Forces: at temperatures of interest a force component has a root mean square of 0.1 to 5 eV/Å.  Above 12 the forces
   are kcal/mol (23 times eV) or kJ/mol (96 times) taken for eV.
 * Energy: no arrangement of atoms lies below the Thomas-Fermi energy of its atoms, -20.9 Z^(7/3) eV each, which is
-  itself below every all-electron energy.  kcal/mol or kJ/mol taken for eV fall below it when energies are totals.
+  itself below every all-electron energy.  Total energies in kcal/mol or kJ/mol read as eV fall below it.
 * Distances: the median distance to the nearest neighbour lies between 0.5 and 5.5 Å (H2 0.74, caesium 5.2); nm taken
   for Å and the reverse fall outside.  In organic molecules hydrogen is 0.65 to 1.6 Å from its partner (H2 0.74, HS
   1.34); Bohr taken for Å (1.9 times) and the reverse fall outside that.
@@ -20,6 +20,7 @@ energies in a wrong unit.
 
 import warnings
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -36,7 +37,7 @@ ORGANIC = (1, 6, 7, 8, 9, 15, 16, 17)
 
 
 def warn_if_implausible(data: Dataset) -> None:
-    """Warn about units that look wrong and about frames that stand there twice."""
+    """Warn about units that look wrong and about duplicate frames."""
     for message in (_forces(data), _energy(data), _distances(data), _density(data), _duplicates(data)):
         if message:
             warnings.warn(f"{data.name}: {message}", InputWarning, stacklevel=3)
@@ -46,16 +47,16 @@ def _forces(data: Dataset) -> str:
     rms = rms_force(data)
     if rms is None or rms <= HIGHEST_RMS_FORCE:
         return ""
-    return f"RMS force {rms:.3g} eV/Å is far above what atoms feel; check energy_unit and force_unit (--energy-unit)"
+    return f"RMS force {rms:.3g} eV/Å is far above that of any matter; check energy_unit and force_unit (--energy-unit)"
 
 
-def rms_force(data: Dataset) -> float | None:
-    """Root mean square of all force components in eV/Å."""
-    known = [s.forces for s in data if s.forces is not None]
+def rms_force(structures: Iterable[Structure]) -> float | None:
+    """Root mean square of all force components, eV/Å; None where no structure has forces."""
+    known = [s.forces.ravel() for s in structures if s.forces is not None]
     if not known:
         return None
     with np.errstate(over="ignore"):
-        return float(np.sqrt(sum(float(np.sum(f**2)) for f in known) / sum(f.size for f in known)))
+        return float(np.sqrt(np.mean(np.concatenate(known) ** 2)))
 
 
 def _energy(data: Dataset) -> str:
@@ -99,7 +100,8 @@ def _density(data: Dataset) -> str:
         volume = abs(float(np.linalg.det(structure.cell)))
         if structure.pbc.all() and len(structure) > HIGHEST_DENSITY * volume:
             return (
-                f"the cell of {_short(structure)} holds {len(structure)} atoms in {volume:.3g} Å³, denser than any matter; "
+                f"the cell of {_short(structure)} holds {len(structure)} atoms in {volume:.3g} Å³, denser than "
+                "any matter; "
                 "check the cell and length_unit (--length-unit)"
             )
     return ""

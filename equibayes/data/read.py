@@ -35,13 +35,13 @@ def read(
     ----------
     spec: `file`, `file@0:500`, `file@::10`, `file@train_01` (from `<stem>.splits.npz`, `<stem>.splits.json` or, for
         rMD17, `splits_<molecule>.npz` beside the file), `file@splitfile:name`, or `bundled:ethanol@train`.  Frames are
-        numbered from 0 as they stand in the file.
-    energy_key, forces_key, stress_key: where the labels stand, if not under a usual name.
+        numbered from 0 in the order of the file.
+    energy_key, forces_key, stress_key: keys of the labels, if not the usual ones.
     energy_unit, length_unit, force_unit: units of the file if not eV and Å (see `equibayes.units`); the force unit
         follows from the other two unless it is given.  Stress is in energy over length cubed.
     require_labels: stop unless every frame has an energy and forces.
 
-    Frames with config_type=IsolatedAtom are taken out, wherever they stand, and become `Dataset.isolated_atoms`.
+    Frames with config_type=IsolatedAtom are removed from the frames and become `Dataset.isolated_atoms`.
 
     Raises `InputError` with one line about file, frame and remedy; warns with `InputWarning` about input that is
     readable but looks wrong.
@@ -68,7 +68,7 @@ def bundled_ethanol(split: str | None = None) -> Dataset:
 
 
 def _parse(target: Spec, keys: LabelKeys) -> Parsed:
-    """Let the extension choose the reader."""
+    """Choose the reader by the extension."""
     from equibayes.data import ase_formats
 
     name = target.path.name.lower()
@@ -82,7 +82,8 @@ def _parse(target: Spec, keys: LabelKeys) -> Parsed:
 
 
 def _read_ours(arrays: Arrays, target: Spec, require_labels: bool) -> Dataset:
-    """What `Dataset.save_npz` wrote; its frames still name the files they once came from, so errors name this one too."""
+    """What `Dataset.save_npz` wrote; its frames still name the files they once came from, so errors name this one
+    too."""
     with foreign_reader(target.file, "damaged: save it again"):
         whole = from_arrays(arrays)
     data = whole.subset(select(target, len(whole)), target.name)
@@ -96,7 +97,7 @@ def _read_ours(arrays: Arrays, target: Spec, require_labels: bool) -> Dataset:
 
 
 def _finish(parsed: Parsed, target: Spec, told_units: tuple[str | None, ...], require_labels: bool) -> Dataset:
-    """Take the part that was asked for, set the isolated atoms apart, convert, check."""
+    """Select the requested part, separate the isolated atoms, convert, check."""
     try:
         in_file = settle_units(parsed.units, *told_units)
     except InputError as error:  # the name may be the file's own

@@ -1,19 +1,19 @@
-"""The part of the energy that no geometry explains: what is taken off before learning and put back after.
+"""The energy reference: composition-dependent energies that are subtracted before learning and added to predictions.
 
 Total energies are thousands of eV, the part that forces come from is a few.  float32 cannot hold both, so the reference
 is fitted, subtracted and added in float64.
 
 Kinds
 -----
-lstsq: one shift a species, least squares over the energies per atom.  Where compositions do not tell species apart (one
-    molecule alone) it is the solution of least norm; the sum for a composition that was seen, or that is a sum of such, is
-    right all the same.  For others `knows` says False, as for per_structure.
+lstsq: one shift per species, least squares over the energies per atom.  Where compositions do not determine the shifts
+    (a single molecule) it is the solution of least norm; the sum is still correct for compositions of the training data
+    and for sums of them.  For others `knows` is False, as for per_structure.
 isolated: energies of the free atoms, from frames with config_type=IsolatedAtom.
-given: shifts the user gives.
-per_structure: one offset a chemical formula, the mean energy of its frames, for sets whose energies are relative to the
-    minimum of each molecule.  For a formula that was not seen the offsets are extrapolated by one shift a species;
-    `knows` then says False, and predicted energies of that molecule are comparable among themselves only: they hold up
-    to an unknown constant.  Forces never depend on any of this.
+given: shifts given by the user.
+per_structure: one offset per chemical formula, the mean energy of its frames, for sets whose energies are relative to
+    the minimum of each molecule.  For an unknown formula the offsets are extrapolated by one shift per species; `knows`
+    is then False, and predicted energies of that molecule are defined only up to an unknown constant.  Forces do not
+    depend on any of this.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ KINDS = ("lstsq", "isolated", "given", "per_structure")
 class EnergyReference:
     """`shifts` in eV by atomic number; `offsets` in eV by formula, for kind per_structure only.
 
-    `undetermined` are directions in the space of shifts, by atomic number, that the data said nothing about (kind lstsq only).
+    `undetermined` are directions in the space of shifts, by atomic number, that the data do not determine (kind
+    lstsq only).
     """
 
     kind: str
@@ -61,7 +62,7 @@ class EnergyReference:
         return float(sum(self.shifts[int(z)] * int(n) for z, n in zip(species, counts)))
 
     def knows(self, numbers: npt.ArrayLike) -> bool:
-        """Whether energies with this reference are absolute, not merely up to a constant (see the module)."""
+        """Whether energies with this reference are absolute, not only up to a constant (see the module)."""
         atoms = np.asarray(numbers)
         if self.kind == "per_structure":
             return formula(atoms) in self.offsets
@@ -86,7 +87,7 @@ class EnergyReference:
         offsets = {str(name): float(energy) for name, energy in content["offsets"].items()}
         undetermined = tuple(
             {atomic_number(name): float(part) for name, part in each.items()}
-            for each in content.get("undetermined", [])  # none in files of version 0.1.0 and before
+            for each in content.get("undetermined", [])  # absent in early files
         )
         return cls(str(content["kind"]), shifts, offsets, undetermined)
 
@@ -122,7 +123,7 @@ def fit(
 
 
 def suggest_kind(data: Dataset) -> str:
-    """The kind that fits what the data look like; a suggestion to show, not a silent choice.
+    """The kind that suits the data; a suggestion to show, not a silent choice.
 
     Free atoms for all species: isolated.  Several formulas, all with energies above -0.1 eV/atom: those are relative to
     a minimum, since cohesion alone is some eV/atom: per_structure.  Else lstsq.
@@ -138,7 +139,7 @@ def suggest_kind(data: Dataset) -> str:
 def _require_species(data: Dataset, shifts: Mapping[int, float], kind: str) -> None:
     missing = [symbol(z) for z in data.species if z not in shifts]
     if missing:
-        remedy = "add IsolatedAtom frames or values" if kind == "isolated" else "give one a species"
+        remedy = "add IsolatedAtom frames or values" if kind == "isolated" else "give one per species"
         raise InputError(f"{data.name}: no {kind} energy for {', '.join(missing)}; {remedy}, or use lstsq")
 
 
@@ -166,7 +167,8 @@ def _counts(
 def _undetermined(
     species: tuple[int, ...], means: Mapping[str, tuple[npt.NDArray[np.int64], float, int]]
 ) -> tuple[dict[int, float], ...]:
-    """Unit vectors of shifts that change the energy of no formula seen: an orthonormal basis of the null space of the counts."""
+    """Unit vectors of shifts that leave the energies of all known formulas unchanged: an orthonormal basis of the
+    null space of the counts."""
     _, lengths, directions = np.linalg.svd(_counts(species, means))
     rank = int(np.sum(lengths > 1e-10 * lengths.max()))
     return tuple({z: float(part) for z, part in zip(species, direction)} for direction in directions[rank:])

@@ -1,7 +1,7 @@
-"""A whole data set as static arrays on one device, from which minibatches are read without touching the host.
+"""A whole data set as static arrays on one device, from which minibatches are read without using the host.
 
-Every frame is padded to the same number of atoms and slots.  A minibatch is then a gather by frame number, with shapes that never
-change, and each chain can have its own frames.
+Every frame is padded to the same number of atoms and slots.  A minibatch is then a gather by frame number, with
+shapes that never change, and each chain can have its own frames.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from equibayes.data.structures import Structure
 
 @dataclass(frozen=True)
 class Labels:
-    """What was computed for the structures of a Graph.
+    """Labels of the structures of a Graph.
 
     energy [G, B] float64  eV, the energy reference subtracted; NaN where there is no label
-    forces [G, N, 3]       eV/Å; 0 at atoms that only fill up
+    forces [G, N, 3]       eV/Å; 0 at padding atoms
     """
 
     energy: torch.Tensor

@@ -64,7 +64,7 @@ def check_disjoint(splits: Mapping[str, IntArray], data: Dataset | None = None) 
         for index in np.asarray(indices).tolist():
             if index in home:
                 where = f"in splits {home[index]} and {name}" if home[index] != name else f"twice in split {name}"
-                raise InputError(f"frame {index} stands {where}; splits must be disjoint: remove it from one")
+                raise InputError(f"frame {index} is {where}; splits must be disjoint: remove it from one")
             home[index] = name
     if data is None:
         return
@@ -118,5 +118,5 @@ def load_splits(path: str | Path) -> Splits:
         raw = {str(name): np.asarray(indices) for name, indices in dict(content).items()}
     for name, indices in raw.items():
         if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
-            raise InputError(f"{path.name}: split {one_line(name, 40)} is no list of frame numbers; write one")
+            raise InputError(f"{path.name}: split {one_line(name, 40)} is not a list of frame numbers; write one")
     return {name: indices.astype(np.int64) for name, indices in raw.items()}

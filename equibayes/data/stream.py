@@ -1,7 +1,7 @@
-"""Structures one after the other, for files that are too long to hold: what `read` does, in constant memory for extended xyz.
+"""Structures one by one, for files too long to hold in memory: like `read`, in constant memory for extended xyz.
 
-Other formats are read whole (an npz file is a few arrays, which are small beside the structures' predictions); so are frames that are
-wanted in another order than they stand in the file.
+Other formats are read whole (an npz file is a few arrays, which are small beside the structures' predictions); so are
+frames that are wanted in another order than they stand in the file.
 """
 
 import gzip
@@ -33,7 +33,8 @@ LOOK = 1000
 
 @dataclass(frozen=True)
 class Stream:
-    """Structures to go through once; `total` counts them, free atoms (config_type=IsolatedAtom) that are left out included."""
+    """Structures to go through once; `total` counts them, free atoms (config_type=IsolatedAtom) that are left out
+    included."""
 
     name: str
     total: int
@@ -41,11 +42,12 @@ class Stream:
 
 
 def stream(spec: str | Path, **options: Any) -> Stream:
-    """Structures of a file or a part of it, with the labels that they have.  `options` are those of `read` about keys and units."""
+    """Structures of a file or a part of it, with the labels that they have.  `options` are those of `read` about keys
+    and units."""
     target = parse_spec(spec)
     if target.path.name.lower().endswith(XYZ):
         require_file(target.path)
-        # a first look at the counts alone: how many there are, and whether the file is whole
+        # a first look at the counts alone: how many there are, and whether the file is complete
         total = _count(target)
         chosen = select(target, total)
         if (np.diff(chosen) > 0).all():

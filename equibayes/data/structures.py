@@ -24,13 +24,13 @@ ISOLATED_ATOM = "IsolatedAtom"
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """Atoms, their cell and their labels.  Treat the arrays as read-only: fingerprints rest on them.
+    """Atoms, their cell and their labels.  Treat the arrays as read-only: fingerprints depend on them.
 
     Attributes
     ----------
     numbers: [n] int64, atomic numbers.
     positions: [n, 3] float64, Å.
-    cell: [3, 3] float64, Å, one lattice vector a row; zeros where there is none.
+    cell: [3, 3] float64, Å, one lattice vector per row; zeros where there is none.
     pbc: [3] bool, periodic along each lattice vector.
     energy: eV, or None where there is no label.
     forces: [n, 3] float64, eV/Å, or None.
@@ -65,7 +65,7 @@ class Structure:
             self._set("stress", _array(self.stress, np.float64, (3, 3), f"{where}: stress"))
 
     def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)  # the dataclass is frozen for everybody else
+        object.__setattr__(self, name, value)  # set despite the frozen dataclass, during construction only
 
     def __len__(self) -> int:
         """Number of atoms."""
@@ -164,7 +164,7 @@ def _array(value: Any, dtype: Any, shape: tuple[int, ...] | None, what: str) -> 
     if shape == () and array.size == 1:
         array = array.reshape(())  # files write a single energy as a list of one
     if shape is None and array.ndim != 1:
-        raise InputError(f"{what}: of shape {array.shape} where one value an atom is needed")
+        raise InputError(f"{what}: of shape {array.shape} where one value per atom is needed")
     if shape is not None and array.shape != shape:
         raise InputError(f"{what}: of shape {array.shape} where {shape} is needed; atom counts differ")
     if dtype is np.int64 and raw.dtype.kind == "f" and not np.array_equal(array, raw):

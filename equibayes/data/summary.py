@@ -31,7 +31,7 @@ class Summary:
         result.append(("frames", f"{v['frames']} (numbered from 0)"))
         if v["frames"]:
             low, high = v["atoms_per_frame"]
-            result.append(("atoms", f"{low} a frame" if low == high else f"{low} to {high} a frame"))
+            result.append(("atoms", f"{low} a frame" if low == high else f"{low} to {high} per frame"))
             species = ", ".join(f"{name} {count}" for name, count in v["species"].items())
             result.append(("species", f"{species} (atoms in all frames)"))
             shown = ", ".join(list(v["formulas"])[:6]) + (", …" if len(v["formulas"]) > 6 else "")
@@ -54,7 +54,7 @@ class Summary:
             else:
                 result.append(("reference", f"{v['reference']} (suggested)"))
         if v["rms_force"] is not None:
-            result.append(("RMS force", f"{v['rms_force']:.4g} eV/Å a component"))
+            result.append(("RMS force", f"{v['rms_force']:.4g} eV/Å per component"))
         if v["isolated_atoms"]:
             text = ", ".join(f"{name} {energy:.6f}" for name, energy in v["isolated_atoms"].items())
             result.append(("isolated atoms", f"{text} eV (kept apart from the frames)"))

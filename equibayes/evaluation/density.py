@@ -1,12 +1,14 @@
-"""Observed and predicted densities of errors, and the calibration errors that the paper takes from them (its section on metrics, A.5).
+"""Observed and predicted densities of errors, and the calibration errors that the paper takes from them (its section
+on metrics, A.5).
 
-Errors are sorted into bins [iδ, (i + 1)δ).  f_i is the share of observed errors in bin i, e_i the predicted probability of that bin:
-the mean over all components of the mass that the Gaussian N(0, σ²) of each has in it.  Then
+Errors are sorted into bins [iδ, (i + 1)δ).  f_i is the share of observed errors in bin i, e_i the predicted
+probability of that bin: the mean over all components of the mass that the Gaussian N(0, σ²) of each has in it.  Then
 
     ECE = Σ_i f_i |f_i − e_i|        NECE = ECE / δ
 
-over all bins that the data reach (others have f_i = 0 and add nothing).  ECE has no unit but depends on δ; NECE estimates the mean
-distance of the two densities and has the unit 1/error.  Lower is better; neither is 0 for finite data, even if σ is perfect.
+over all bins that the data reach (others have f_i = 0 and add nothing).  ECE has no unit but depends on δ; NECE
+estimates the mean distance of the two densities and has the unit 1/error.  Lower is better; neither is 0 for finite
+data, even if σ is perfect.
 
 δ is the paper's 0.01 kcal/(mol Å), for energies 0.01 kcal/mol; here in eV(/Å), whatever unit the result is given in.
 """
@@ -28,7 +30,8 @@ _AT_ONCE = 4_000_000
 
 @dataclass(frozen=True)
 class ErrorDensity:
-    """left [m]: lower edges of bins, unit of the error, not always contiguous; observed f, predicted e [m]: shares of the bins."""
+    """left [m]: lower edges of bins, unit of the error, not always contiguous; observed f, predicted e [m]: shares of
+    the bins."""
 
     left: np.ndarray
     width: float

@@ -1,4 +1,4 @@
-"""Predictions beside labels, as flat arrays: what every metric, table and figure starts from."""
+"""Predictions and labels as flat arrays: the input of every metric, table and figure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +19,8 @@ from equibayes.posterior.sigma import Sigma
 class Evaluated:
     """One data set under one posterior with k samples.  eV, eV/Å.  F frames with A atoms in all.
 
-    energy_true, energy_mean, energy_sigma, energy_epistemic, energy_aleatoric  [F]; true is NaN where there is no label
-    force_true, force_mean, force_sigma, force_epistemic, force_aleatoric       [A, 3]; true is NaN where there is no label
+    energy_true, energy_mean, energy_sigma, energy_epistemic, energy_aleatoric  [F]; true is NaN without label
+    force_true, force_mean, force_sigma, force_epistemic, force_aleatoric       [A, 3]; true is NaN without label
     number [A] atomic numbers;  frame [A] which frame an atom belongs to
     """
 
@@ -52,12 +52,13 @@ class Evaluated:
 
     @property
     def energies_adrift(self) -> int:
-        """Frames whose label is left out since the prediction holds only up to a constant (see data/reference.py)."""
+        """Frames whose label is left out since the prediction is defined only up to a constant (see
+        data/reference.py)."""
         return sum(s.energy is not None and np.isnan(e) for s, e in zip(self.structures, self.energy_true))
 
 
 def evaluate(posterior: Posterior, data: Dataset, *, device: torch.device | str = "cpu") -> Evaluated:
-    """Predict every frame of a data set; labels that are missing become NaN."""
+    """Predict every frame of a data set; missing labels become NaN."""
     return evaluate_each(posterior, data, [len(posterior)], device=device)[0]
 
 
@@ -69,7 +70,8 @@ def evaluate_each(
     device: torch.device | str = "cpu",
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> list[Evaluated]:
-    """The same for the first k samples, for each k of `ks`, in one pass; `progress` may watch the frames go by."""
+    """The same for the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames to show
+    progress."""
     check_labelled(data)
     predictions = list(predict_each(posterior, progress(data.structures), ks, device=device))
     return [
@@ -78,41 +80,32 @@ def evaluate_each(
 
 
 def check_labelled(data: Dataset) -> None:
-    """There is something to compare predictions with."""
+    """An `InputError` where there are no labels to compare predictions with."""
     if not len(data):
         raise InputError(f"{data.name}: holds no frames to evaluate; name others")
     if all(s.energy is None and s.forces is None for s in data):
         raise InputError(
-            f"{data.name}: has neither energies nor forces to compare with; name their keys (--energy-key, --forces-key)"
+            f"{data.name}: has neither energies nor forces to compare with; name their keys (--energy-key, "
+            "--forces-key)"
         )
 
 
 def collect(name: str, k: int, structures: Sequence[Structure], predictions: Sequence[Prediction]) -> Evaluated:
-    """Lay predictions and labels side by side."""
+    """Combine predictions and labels."""
+    parts = {"mean": "", "sigma": "_std", "epistemic": "_epistemic", "aleatoric": "_aleatoric"}
     energy = {
-        field: np.array([getattr(p, attribute) for p in predictions])
-        for field, attribute in (
-            ("energy_mean", "energy"),
-            ("energy_sigma", "energy_std"),
-            ("energy_epistemic", "energy_epistemic"),
-            ("energy_aleatoric", "energy_aleatoric"),
-        )
+        f"energy_{part}": np.array([getattr(p, f"energy{end}") for p in predictions]) for part, end in parts.items()
     }
     forces = {
-        field: np.concatenate([getattr(p, attribute) for p in predictions])
-        for field, attribute in (
-            ("force_mean", "forces"),
-            ("force_sigma", "forces_std"),
-            ("force_epistemic", "forces_epistemic"),
-            ("force_aleatoric", "forces_aleatoric"),
-        )
+        f"force_{part}": np.concatenate([getattr(p, f"forces{end}") for p in predictions])
+        for part, end in parts.items()
     }
     missing = [np.full((len(s), 3), np.nan) if s.forces is None else s.forces for s in structures]
     return Evaluated(
         name=name,
         k=k,
         structures=structures,
-        # an energy that holds only up to a constant cannot be compared with a label
+        # an energy that is defined only up to a constant cannot be compared with a label
         energy_true=np.array(
             [np.nan if s.energy is None or not p.energy_known else s.energy for s, p in zip(structures, predictions)]
         ),
@@ -125,7 +118,7 @@ def collect(name: str, k: int, structures: Sequence[Structure], predictions: Seq
 
 
 def recalibrated(result: Evaluated, calibration: Calibration) -> Evaluated:
-    """What the same posterior says with a calibration, from what it said without: no prediction is made again."""
+    """The same result with a calibration applied, without predicting again."""
     energy = calibration.energy.apply(Sigma(result.energy_epistemic, result.energy_aleatoric), result.k)
     forces = calibration.forces.apply(Sigma(result.force_epistemic, result.force_aleatoric), result.k, result.number)
     return replace(

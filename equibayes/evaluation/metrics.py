@@ -1,10 +1,11 @@
 """How good predictions and their uncertainties are: pure functions of arrays.
 
-`error` is prediction minus truth, `sigma` the predicted *standard deviation* (never a variance), both in the same unit and of the
-same shape; shapes are flattened.  Every function says its unit and which way is better.
+`error` is prediction minus truth, `sigma` the predicted *standard deviation* (never a variance), both in the same
+unit and of the same shape; shapes are flattened.  Every function says its unit and which way is better.
 
-A metric that has no value raises `Undefined` with the reason.  A σ that is NaN is not a small σ: where values are ranked by σ it counts
-as the most uncertain, an interval of NaN width covers nothing, and a density with NaN σ has no likelihood: the metric is undefined.
+A metric that has no value raises `Undefined` with the reason.  A σ that is NaN is not a small σ: where values are
+ranked by σ it counts as the most uncertain, an interval of NaN width covers nothing, and a density with NaN σ has no
+likelihood: the metric is undefined.
 """
 
 import math
@@ -35,30 +36,34 @@ def root_mean_square_error(error: np.ndarray) -> float:
 def mean_log_likelihood(error: np.ndarray, sigma: np.ndarray) -> float:
     """Mean of ln N(error; 0, σ²).  Higher is better.
 
-    A density: in a unit that is c of the old ones it grows by ln c (1 kcal/mol is 0.0434 eV, so in kcal/mol it is 3.14 lower).
+    A density: in a unit that is c of the old ones it grows by ln c (1 kcal/mol is 0.0434 eV, so in kcal/mol it is
+    3.14 lower).
     """
     error, sigma = densities(error, sigma)
     return float((-0.5 * np.square(error / sigma) - np.log(sigma)).mean() - 0.5 * math.log(2 * math.pi))
 
 
 def crps(error: np.ndarray, sigma: np.ndarray) -> float:
-    """Mean continuous ranked probability score of Gaussians, in the unit of the error.  Lower is better; |error| for σ → 0."""
+    """Mean continuous ranked probability score of Gaussians, in the unit of the error.  Lower is better; |error| for
+    σ → 0."""
     error, sigma = densities(error, sigma)
     z = error / sigma
     return float((sigma * (z * (2 * normal.cdf(z) - 1) + 2 * normal.pdf(z) - 1 / math.sqrt(math.pi))).mean())
 
 
 def sharpness(sigma: np.ndarray) -> float:
-    """√ of the mean of σ²: how wide the predictions are, in their unit.  Lower is better among calibrated predictions."""
+    """√ of the mean of σ²: how wide the predictions are, in their unit.  Lower is better among calibrated
+    predictions."""
     sigma = np.asarray(sigma, dtype=np.float64).ravel()
     return float(np.sqrt(np.square(_usable(sigma)).mean()))
 
 
 def roc_auc(outlier: np.ndarray, score: np.ndarray) -> float | None:
-    """Probability that a random outlier has a higher score than a random inlier; ties count half.  1 is perfect, 0.5 is chance.
+    """Probability that a random outlier has a higher score than a random inlier; ties count half.  1 is perfect, 0.5
+    is chance.
 
-    outlier: bool; score: any monotone measure of uncertainty (σ and σ² give the same), of any range; NaN counts as the most uncertain.
-    None where only one kind occurs.
+    outlier: bool; score: any monotone measure of uncertainty (σ and σ² give the same), of any range; NaN counts as
+    the most uncertain. None where only one kind occurs.
     """
     outlier, score = np.asarray(outlier, dtype=bool).ravel(), np.asarray(score).ravel()
     positives, negatives = int(outlier.sum()), int((~outlier).sum())
@@ -98,7 +103,8 @@ def interval_coverage(error: np.ndarray, sigma: np.ndarray, level: float) -> flo
 
 
 def error_of_most_uncertain(error: np.ndarray, sigma: np.ndarray, share: float = 0.1) -> float:
-    """Mean |error| of the given share of components with the largest σ, over the mean |error| of all.  NaN σ are the largest."""
+    """Mean |error| of the given share of components with the largest σ, over the mean |error| of all.  NaN σ are the
+    largest."""
     error, sigma = np.abs(_errors(error)), np.asarray(sigma).ravel()
     if not error.any():
         raise Undefined("no error at all")

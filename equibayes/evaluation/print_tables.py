@@ -1,21 +1,21 @@
 """The metrics as tables: rich on a terminal, plain aligned text elsewhere.
 
-The first two hold the columns of the paper's tables 2 to 6 in its unit; the others are in meV and name what the field uses besides.
+The first two tables hold the columns of the paper's tables 2 to 6 in its units; the others are in meV.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from equibayes.evaluation.columns import Column, select
+
 Values = dict[str, Any]
-Column = tuple[str, Callable[[Values], Any], str]
-"""Heading, how to find the value in the metrics of one data set and k, format."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Headings and rows of text; the first `left` columns are words."""
+    """Headings and rows of text; the first `left` columns are aligned to the left."""
 
     title: str
     headings: list[str]
@@ -31,61 +31,19 @@ class Table:
         return "\n".join(lines)
 
 
-def _of(key: str, scale: float = 1.0, part: str | None = None) -> Callable[[Values], Any]:
-    def find(values: Values) -> Any:
-        value = (values if part is None else values[part])[key]
-        return None if value is None else scale * value
-
-    return find
-
-
-def _kcal(key: str) -> Callable[[Values], Any]:
-    return _of(key, part="kcal_mol")
-
-
-PAPER_ACCURACY: list[Column] = [
-    ("MAE-F", _kcal("force_mae"), ".3f"),
-    ("RMSE-F", _kcal("force_rmse"), ".3f"),
-    ("MLL-F", _kcal("force_mll"), ".2f"),
-    ("MAE-E", _kcal("energy_mae"), ".3f"),
-    ("RMSE-E", _kcal("energy_rmse"), ".3f"),
-    ("MLL-E", _kcal("energy_mll"), ".2f"),
-]
-PAPER_CALIBRATION: list[Column] = [
-    ("ROC AUC", _of("force_auc"), ".3f"),
-    ("outliers", _of("force_outlier_share", 100), ".2f"),
-    ("ECE-F", _of("force_ece"), ".5f"),
-    ("NECE-F", _kcal("force_nece"), ".3f"),
-    ("ECE-E", _of("energy_ece"), ".5f"),
-    ("NECE-E", _kcal("energy_nece"), ".3f"),
-]
-FIELD: list[Column] = [
-    ("MAE-F", _of("force_mae", 1e3), ".1f"),
-    ("RMSE-F", _of("force_rmse", 1e3), ".1f"),
-    ("σ-F", _of("force_sharpness", 1e3), ".1f"),
-    ("CRPS-F", _of("force_crps", 1e3), ".1f"),
-    ("MAE-E", _of("energy_mae", 1e3), ".1f"),
-    ("/atom", _of("energy_mae", 1e3, "per_atom"), ".2f"),
-    ("σ-E", _of("energy_sharpness", 1e3), ".1f"),
-]
-COVERAGE: list[Column] = [
-    *((f"{level} %", _of(f"force_coverage_{level}", 100), ".1f") for level in (50, 68, 90, 95)),
-    ("area", _of("force_miscalibration_area"), ".3f"),
-    ("ENCE", _of("force_ence"), ".3f"),
-    ("Spearman", _of("force_spearman"), ".3f"),
-    ("epistemic", _of("force_epistemic_share", 100), ".0f"),
-    ("E: 68 %", _of("energy_coverage_68", 100), ".0f"),
-    ("E: 95 %", _of("energy_coverage_95", 100), ".0f"),
-]
-SPECIES: list[Column] = [
-    ("atoms", _of("n_atoms"), ".0f"),
-    ("MAE-F", _of("force_mae", 1e3), ".1f"),
-    ("RMSE-F", _of("force_rmse", 1e3), ".1f"),
-    ("σ-F", _of("force_sharpness", 1e3), ".1f"),
-    ("68 %", _of("force_coverage_68", 100), ".1f"),
-    ("95 %", _of("force_coverage_95", 100), ".1f"),
-    ("ROC AUC", _of("force_auc"), ".3f"),
-]
+PAPER_ACCURACY = select(
+    "kcal_mol.force_mae kcal_mol.force_rmse kcal_mol.force_mll kcal_mol.energy_mae kcal_mol.energy_rmse "
+    "kcal_mol.energy_mll"
+)
+PAPER_CALIBRATION = select(
+    "force_auc force_outlier_share force_ece kcal_mol.force_nece energy_ece kcal_mol.energy_nece"
+)
+FIELD = select("force_mae force_rmse force_sharpness force_crps energy_mae per_atom.energy_mae energy_sharpness")
+COVERAGE = select(
+    "force_coverage_50 force_coverage_68 force_coverage_90 force_coverage_95 force_miscalibration_area force_ence "
+    "force_spearman force_epistemic_share energy_coverage_68 energy_coverage_95"
+)
+SPECIES = select("n_atoms force_mae force_rmse force_sharpness force_coverage_68 force_coverage_95 force_auc")
 
 
 def tables(metrics: Values) -> Iterator[Table]:
@@ -105,7 +63,8 @@ def tables(metrics: Values) -> Iterator[Table]:
     )
     yield _table("In meV and meV/Å: errors, root mean square σ, CRPS", first, rows, FIELD)
     yield _table(
-        "Force components within the intervals that should hold 50 … 95 %; calibration; ranking by σ; epistemic % of σ²",
+        "% of force components within the intervals that should contain 50 … 95 %; calibration; ranking by σ; "
+        "epistemic % of σ²",
         first,
         rows,
         COVERAGE,
@@ -116,7 +75,7 @@ def tables(metrics: Values) -> Iterator[Table]:
 
 
 def notes(metrics: Values) -> list[str]:
-    """Why metrics are missing, one line a reason and data set."""
+    """Why metrics are missing, one line per reason and data set."""
     lines = []
     for name, by_k in metrics["data"].items():
         why: dict[str, list[str]] = {}
@@ -149,17 +108,13 @@ def print_table(table: Table) -> None:
     for i, heading in enumerate(table.headings):
         rich.add_column(Text(heading), justify="left" if i < table.left else "right")
     for row in table.rows:
-        rich.add_row(*map(Text, row))  # Text: brackets in a file name are no markup
+        rich.add_row(*map(Text, row))  # Text: brackets in a file name are not markup
     Console().print(rich)
 
 
 def _table(title: str, first: list[str], rows: list[tuple[list[str], Values]], columns: list[Column]) -> Table:
-    body = [[*words, *(_text(find(values), form) for _, find, form in columns)] for words, values in rows]
-    return Table(title, [*first, *(heading for heading, _, _ in columns)], body)
-
-
-def _text(value: Any, form: str) -> str:
-    return "–" if value is None else format(value, form)
+    body = [[*words, *(column.text(values) for column in columns)] for words, values in rows]
+    return Table(title, [*first, *(column.title for column in columns)], body)
 
 
 def _largest(by_k: dict[str, Values]) -> Values:

@@ -1,10 +1,11 @@
-"""Every metric of an evaluated data set, as a nested dictionary that goes to JSON as it stands.
+"""Every metric of an evaluated data set, as a nested dictionary that can be written as JSON.
 
-    {"data": {NAME: {"8": {"force_mae": …, …, "per_atom": {…}, "per_species": {"H": {…}}, "kcal_mol": {…}, "reasons": {…}}}}, …}
+    {"data": {NAME: {"8": {"force_mae": …, …,
+                           "per_atom": {…}, "per_species": {"H": {…}}, "kcal_mol": {…}, "reasons": {…}}}}, …}
 
-`force_…` is taken over force components, `energy_…` over whole structures, both in eV and Å.  `per_atom` takes the error of an atom
-as a vector (and that of an energy divided by its atoms), `per_species` splits the components by element, `kcal_mol` repeats what has
-a unit in the paper's.  A metric without a value is null, and `reasons` says why.
+`force_…` is taken over force components, `energy_…` over whole structures, both in eV and Å.  `per_atom` takes the
+error of an atom as a vector (and that of an energy divided by its atoms), `per_species` splits the components by
+element, `kcal_mol` repeats what has a unit in the paper's.  A metric without a value is null, and `reasons` says why.
 """
 
 import math

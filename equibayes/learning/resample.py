@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from equibayes.config import setting
+from equibayes.config import check, setting
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import formula
-from equibayes.errors import InputError
 from equibayes.posterior.center import load_center
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import sample_prepared
@@ -31,15 +30,12 @@ class ResampleSettings:
     """How a posterior follows when labels were added."""
 
     warm: bool = setting(True, "begin with the samples of the round before; false: from random weights, at full length")
-    burn_in: float = setting(0.25, "length of the burn-in, as a share of sample.burn_in.steps")
-    initial: float = setting(0.3, "learning rate at its start, as a share of sample.burn_in.initial")
-    freeze_mass: float = setting(0.5, "share of this burn-in after which the mass is constant")
+    burn_in: float = setting(0.25, "length of the burn-in, as a fraction of sample.burn_in.steps", above=0, at_most=1)
+    initial: float = setting(0.3, "initial learning rate, as a fraction of sample.burn_in.initial", above=0, at_most=1)
+    freeze_mass: float = setting(0.5, "fraction of this burn-in after which the mass is constant", above=0, at_most=1)
 
     def __post_init__(self) -> None:
-        for name in ("burn_in", "initial", "freeze_mass"):
-            value = getattr(self, name)
-            if not 0 < value <= 1:
-                raise InputError(f"resample.{name}={value}: must be a share above 0 and at most 1")
+        check(self, "resample")
 
 
 def warm_config(config: SampleConfig, settings: ResampleSettings) -> SampleConfig:

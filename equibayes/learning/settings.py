@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from equibayes.config import build, merge, section, setting
+from equibayes.config import build, check, merge, section, setting
 from equibayes.errors import InputError
 from equibayes.learning.resample import ResampleSettings
 from equibayes.learning.screen import CLOSEST
@@ -27,21 +27,23 @@ class SelectSettings:
         None, "lower trust level: 0.2 eV/Å, or 3x the error on held-back frames; below: known"
     )
     trust_hi: float | str | None = setting(None, "upper trust level, likewise; above: exploded, never sent")
-    closest: float = setting(CLOSEST, "share of the sum of two covalent radii below which atoms are too close")
+    closest: float = setting(
+        CLOSEST, "fraction of the sum of two covalent radii below which atoms are too close", at_least=0
+    )
 
 
 @dataclass(frozen=True)
 class MdSettings:
     """Molecular dynamics that proposes structures."""
 
-    starts: int = setting(4, "trajectories a round, from structures spread over those that are given")
-    steps: int = setting(1000, "steps of each")
-    every: int = setting(20, "steps between two proposals")
+    starts: int = setting(4, "trajectories per round, from structures spread over the given ones", at_least=1)
+    steps: int = setting(1000, "steps of each", at_least=1)
+    every: int = setting(20, "steps between two proposals", at_least=1)
     temperature: float = setting(300.0, "K")
     ensemble: str = setting("langevin", "integrator", [name for name in ENSEMBLES if name != "npt"])
     timestep: float = setting(0.5, "fs")
     tau: float = setting(100.0, "time constant of the thermostat, fs")
-    rattle: float = setting(0.05, "Å by which copies are displaced where too few structures are given to begin with")
+    rattle: float = setting(0.05, "displacement of copies, Å, where fewer structures than starts are given", at_least=0)
 
     def conditions(self, seed: int) -> Conditions:
         return Conditions(self.ensemble, self.temperature, self.timestep, self.tau, seed=seed)
@@ -53,18 +55,18 @@ class LearnConfig:
 
     pool: list[str] = setting([], "files with structures to choose from, or to start dynamics from (propose: md)")
     start: str | None = setting(None, "file with labelled structures to begin with; none: some of the pool, at random")
-    start_labels: int = setting(20, "how many to begin with where start is none")
+    start_labels: int = setting(20, "how many to begin with where start is none", at_least=1)
     test: str | None = setting(None, "file with labels that is never learned from, to measure errors on")
     output: str | None = setting(None, "folder for the rounds")
     propose: str = setting("pool", "where structures come from", ("pool", "md"))
     labeller: str = setting("pool", "pool: labels that the pool has; xtb, gfn2-xtb, pbe/def2-svp … any engine")
     labeller_settings: dict[str, Any] = setting({}, "keyword arguments of the engine")
     label_seconds: float = setting(600.0, "time limit for one structure, s")
-    rounds: int = setting(10, "rounds after the first, at most")
-    per_round: int = setting(10, "labels to ask for in each round")
-    budget: int | None = setting(None, "labels to ask for in all, those to begin with included; none: no limit")
+    rounds: int = setting(10, "rounds after the first, at most", at_least=0)
+    per_round: int = setting(10, "labels to ask for in each round", at_least=1)
+    budget: int | None = setting(None, "total number of labels, initial ones included; none: no limit", at_least=1)
     target_sigma: float | None = setting(
-        None, "stop where the RMS σ of force components over what could be asked is below this, eV/Å"
+        None, "stop when the RMS σ of force components over the candidates is below this, eV/Å", above=0
     )
     select: SelectSettings = section(SelectSettings, "which structures are worth a label")
     md: MdSettings = section(MdSettings, "dynamics that proposes structures")
@@ -72,15 +74,7 @@ class LearnConfig:
     sample: SampleConfig = section(SampleConfig, "the first posterior, and what stays the same in all of them")
 
     def __post_init__(self) -> None:
-        least = {"start_labels": 1, "rounds": 0, "per_round": 1, "budget": 1, "md.starts": 1, "md.steps": 1}
-        for name, limit in (least | {"md.every": 1, "md.rattle": 0, "select.closest": 0}).items():
-            value: Any = self
-            for part in name.split("."):
-                value = getattr(value, part)
-            if value is not None and not value >= limit:
-                raise InputError(f"{name}={value}: must be at least {limit}")
-        if self.target_sigma is not None and not self.target_sigma > 0:
-            raise InputError(f"target_sigma={self.target_sigma}: must be positive, in eV/Å")
+        check(self)
         self.md.conditions(0)
         watched = self.sample.data.validation and self.sample.output.validations
         for name in ("trust_lo", "trust_hi"):

@@ -12,6 +12,7 @@ from equibayes.errors import InputError
 from equibayes.files import write_text
 from equibayes.learning.settings import LearnConfig
 from equibayes.run.settings import SampleConfig
+from equibayes.run.upgrade import settings_1_to_2
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,8 @@ def check_same_study(folder: Path, inputs: Inputs, config: LearnConfig) -> None:
         return
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+        settings_1_to_2(before["settings"]["sample"])  # this file has no version of its own
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{path}: damaged; begin another study with another -o") from None
     changed = _difference(before, now)
     if changed:

@@ -1,7 +1,7 @@
 """Clebsch-Gordan coefficients in the real basis: the one way to couple two angular momenta into a third.
 
-The convention (component order, sign, unit norm) is that of e3nn's Wigner 3j symbols, so that weights of official NequIP models
-mean the same here; a test compares all of them.
+The convention (component order, sign, unit norm) is that of e3nn's Wigner 3j symbols, so that weights of official
+NequIP models mean the same here; a test compares all of them.
 """
 
 from functools import cache

@@ -1,4 +1,4 @@
-"""What an edge looks like to the network: spherical harmonics of its direction, Bessel functions of its length.
+"""Features of an edge: spherical harmonics of its direction, Bessel functions of its length.
 
 Component normalisation (Σ_m Y_lm² = 2l+1 on the sphere) and component order are those of e3nn.
 """
@@ -98,10 +98,11 @@ def radial_basis(length: torch.Tensor, frequencies: torch.Tensor, r_max: float, 
 
 
 def polynomial_cutoff(x: torch.Tensor, p: int) -> torch.Tensor:
-    """Smooth step [..., 1] from 1 at x = 0 to 0 at x = 1 with p − 1 vanishing derivatives at 0 and two at 1; exactly 0 beyond.
+    """Smooth step [..., 1] from 1 at x = 0 to 0 at x = 1 with p − 1 vanishing derivatives at 0 and two at 1; exactly
+    0 beyond.
 
-    NequIP's 1 − (p+1)(p+2)/2 xᵖ + p(p+2) xᵖ⁺¹ − p(p+1)/2 xᵖ⁺² has a triple root at 1.  Divided out, only positive terms remain, and
-    float32 keeps its digits where the large powers would cancel:  (1 − x)³ Σ_k (k+1)(k+2)/2 xᵏ,  k < p.
+    NequIP's 1 − (p+1)(p+2)/2 xᵖ + p(p+2) xᵖ⁺¹ − p(p+1)/2 xᵖ⁺² has a triple root at 1.  Divided out, only positive
+    terms remain, and float32 keeps its digits where the large powers would cancel:  (1 − x)³ Σ_k (k+1)(k+2)/2 xᵏ,  k < p.
     """
     k = torch.arange(p, device=x.device)
     coefficients = ((k + 1) * (k + 2) / 2).to(x)

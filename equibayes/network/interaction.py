@@ -11,8 +11,9 @@ from equibayes.network.convolution import Features, Neighbors, Triple, convolve
 from equibayes.network.irreps import SCALAR, LayerPlan
 from equibayes.network.weights import Parameter, Weights
 
-# Factors that give silu(z) and tanh(z) unit second moment for z ~ N(0, 1).  e3nn estimates them by Monte Carlo with a fixed seed; these
-# are its values to the last digit (the exact integrals are 1.6765 and 1.5937), because official weights were trained with them.
+# Factors that give silu(z) and tanh(z) unit second moment for z ~ N(0, 1).  e3nn estimates them by Monte Carlo with a
+# fixed seed; these are its values to the last digit (the exact integrals are 1.6765 and 1.5937), because official
+# weights were trained with them.
 SILU_NORM = 1.6791767923989418
 TANH_NORM = 1.5937334472592695
 
@@ -37,7 +38,7 @@ def radial_parameters(config: NetworkConfig, layer: LayerPlan, name: str) -> Ite
     sizes = [config.num_bessels, *[config.radial_mlp_width] * config.radial_mlp_depth]
     sizes.append(sum(layer.inputs[path.source] for path in layer.paths))
     for i, (fan_in, fan_out) in enumerate(zip(sizes, sizes[1:])):
-        gain = 1.0 if i == 0 else sqrt(2)  # √2 makes up for what a silu takes away
+        gain = 1.0 if i == 0 else sqrt(2)  # √2 compensates for the reduction by silu
         yield Parameter(f"{name}.radial.{i}", (fan_in, fan_out), gain / sqrt(fan_in))
 
 

@@ -1,9 +1,9 @@
 """Which irreps and tensor-product paths exist in each layer, and which of them can reach the energy.
 
-An irrep is a rotation order l with a parity p.  A path couples a feature of the sender with a harmonic of the edge into a feature
-of the receiver: source ⊗ Y_l → target, allowed where |l1 − l2| ≤ l3 ≤ l1 + l2 and the parities multiply.  Only the scalar 0e leaves
-the network, so every path whose result cannot reach a 0e of the last layer is left out: the function is the same, and for the
-paper's network 61 of the 78 that NequIP builds remain.
+An irrep is a rotation order l with a parity p.  A path couples a feature of the sender with a harmonic of the edge
+into a feature of the receiver: source ⊗ Y_l → target, allowed where |l1 − l2| ≤ l3 ≤ l1 + l2 and the parities
+multiply.  Only the scalar 0e leaves the network, so every path whose result cannot reach a 0e of the last layer is
+left out: the function is the same, and for the paper's network 61 of the 78 that NequIP builds remain.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class LayerPlan:
     inputs          channels of each feature that comes in
     outputs         channels of each feature that goes out (after the gate)
     paths           tensor-product paths, sorted by target
-    self_connection irreps that an atom passes on to itself; empty in the first block, so that isolated atoms have energy 0
+    self_connection irreps that an atom passes to itself; empty in the first block: isolated atoms have energy 0
     """
 
     inputs: dict[Irrep, int]

@@ -1,6 +1,7 @@
 """NequIP, top to bottom: species and edges in, one energy and one invariant feature vector per atom out.
 
-    embedding → interaction blocks → scalars v_i → readout → atomic energy E_i;   E = Σ E_i,   F = −∂E/∂r,   stress = ∂E/∂ε / V
+    embedding → interaction blocks → scalars v_i → readout → atomic energy E_i;
+    E = Σ E_i,   F = −∂E/∂r,   stress = ∂E/∂ε / V
 
 for K weight sets at once.
 """
@@ -23,7 +24,7 @@ from equibayes.network.weights import Layout, Parameter, Weights
 
 @dataclass(frozen=True)
 class NetworkOutput:
-    """What the network says about a graph with K weight sets.
+    """Output of the network for a graph with K weight sets.
 
     energy   [K, B] float64  eV, without the energy reference (see data/reference.py)
     forces   [K, N, 3]       eV/Å, in the precision of the graph's vectors
@@ -71,8 +72,9 @@ class NequIP:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Energies [K, N] in eV and features [K, N, C] from edge lengths [K, N, D] and harmonics [K, N, D, M].
 
-        Lengths may be more precise than the weights: radial basis and readout are then as precise, what lies between is not.
-        feature_mask [K, N, C] multiplies the features before anything reads them (dropout; none for our own model).
+        Lengths may be more precise than the weights: radial basis and readout are then as precise, what lies between
+        is not. feature_mask [K, N, C] multiplies the features before anything reads them (dropout; none for our own
+        model).
         """
         config, chains = self.config, length.shape[0]
         neighbors = Neighbors(graph.sender, graph.reverse, chains)
@@ -91,7 +93,8 @@ class NequIP:
         scalars = features[SCALAR][:, :, 0]
         if feature_mask is not None:
             scalars = scalars * feature_mask
-        # a sum over channels that nothing follows: where lengths are in float64 it adds no rounding of its own to the energy
+        # a sum over channels that nothing follows: where lengths are in float64 it adds no rounding of its own to the
+        # energy
         energy = (scalars.to(length) @ weights["readout"].to(length))[:, :, 0]
         if config.per_type_energy_shifts_trainable:
             energy = energy + (species_mask.expand(chains, -1, -1).to(length) @ weights["shift"].to(length))[:, :, 0]
@@ -105,16 +108,17 @@ class NequIP:
         differentiable: bool = False,
         feature_mask: torch.Tensor | None = None,
     ) -> NetworkOutput:
-        """Energy, forces and virial; with `differentiable` they can be differentiated once more with respect to the weights.
+        """Energy, forces and virial; with `differentiable` they can be differentiated once more with respect to the
+        weights.
 
-        A graph in float64 under weights in float32 gives energies that are smoother in the positions: lengths, harmonics and the sums
-        that make forces of their derivatives are not rounded, only what enters the layers is.
+        A graph in float64 under weights in float32 gives energies that are smoother in the positions: lengths,
+        harmonics and the sums that make forces of their derivatives are not rounded, only what enters the layers is.
         """
         chains = weights["embedding"].shape[0]
         geometry = edge_geometry(graph.vector, self.config.l_max)
         with torch.enable_grad():
-            # The energy depends on positions through lengths and harmonics alone.  Each chain gets its own copy to differentiate by;
-            # how these depend on positions is known in closed form and the same for all chains.
+            # The energy depends on positions through lengths and harmonics alone.  Each chain gets its own copy to
+            # differentiate by; how these depend on positions is known in closed form and the same for all chains.
             length = geometry.length.expand(chains, -1, -1).clone().requires_grad_()
             harmonics = geometry.harmonics.to(weights["embedding"]).expand(chains, -1, -1, -1).clone().requires_grad_()
             atomic, features = self.atomic_energies(weights, graph, length, harmonics, feature_mask)
@@ -133,7 +137,8 @@ class NequIP:
 
 
 def one_hot(index: torch.Tensor, size: int) -> torch.Tensor:
-    """[…] int -> […, size] bool; all False for an index beyond the size.  (torch's own checks its input, which stops a GPU.)"""
+    """[…] int -> […, size] bool; all False for an index beyond the size.  (torch's own version checks its input,
+    which synchronises a GPU.)"""
     return index[..., None] == torch.arange(size, device=index.device)
 
 
@@ -144,7 +149,7 @@ def edge_gradient(geometry: EdgeGeometry, by_length: torch.Tensor, by_harmonics:
 
 
 def sum_over_structures(values: torch.Tensor, graph: Graph) -> torch.Tensor:
-    """Per atom [K, N, …] -> per structure [K, B, …]; atoms that only fill up are left out."""
+    """Per atom [K, N, …] -> per structure [K, B, …]; padding atoms are left out."""
     chains = values.shape[0]
     member = one_hot(graph.structure, graph.num_structures)  # [G, N, B]
     member = member.to(values).transpose(1, 2).expand(chains, -1, -1)

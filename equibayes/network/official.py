@@ -1,15 +1,16 @@
-"""Official NequIP models as ours: same energies, forces and stress, weight for weight.
+"""Conversion of official NequIP models: same energies, forces and stress, weight for weight.
 
     model = load_official("best.ckpt")                          # a checkpoint of nequip-train
     model = convert_official(settings, nequip_model.state_dict())  # a model built by NequIPGNNModel(**settings)
 
-`model.config` and `model.weights` [1, P] then serve wherever ours do, for instance as the centre of a prior.
+`model.config` and `model.weights` [1, P] can then be used like ours, for instance as the centre of a prior.
 
-A checkpoint is read without executing anything in it, and with the weights that nequip itself would evaluate with: the moving
-average where there is one (official_checkpoint.py).
+A checkpoint is read without executing anything in it, and with the weights that nequip itself would evaluate with:
+the moving average where there is one (official_checkpoint.py).
 
-Two things are rearranged.  NequIP multiplies features with a learned embedding of the species in the self-connection; for each
-species that is one matrix, which is what we store.  And weights that cannot reach the energy are left out (see irreps.py).
+Two things are rearranged.  NequIP multiplies features with a learned embedding of the species in the self-connection;
+for each species that is one matrix, which is what we store.  And weights that cannot reach the energy are left out
+(see irreps.py).
 """
 
 from collections.abc import Mapping
@@ -88,7 +89,8 @@ class OfficialModel:
 
 
 def load_official(path: str | Path) -> OfficialModel:
-    """Convert a NequIP checkpoint (.ckpt).  Nothing in the file is executed: only tensors and plain containers are read."""
+    """Convert a NequIP checkpoint (.ckpt).  Nothing in the file is executed: only tensors and plain containers are
+    read."""
     settings, state = read_checkpoint(path)
     return convert_official(settings, state, source=str(path))
 
@@ -190,7 +192,8 @@ def _block_weights(
 ) -> dict[str, torch.Tensor]:
     """Cut e3nn's concatenated weights into matrices.
 
-    e3nn sorts irreps by (l, parity) and stores one matrix after the other; NequIP lists paths by source, then edge, then target.
+    e3nn sorts irreps by (l, parity) and stores one matrix after the other; NequIP lists paths by source, then edge,
+    then target.
     """
     result = {f"radial.{i}": conv[f"edge_mlp.mlp.{2 * i}.weight"] for i in range(depth + 1)}
     sizes = {path: layer.inputs[path.source] for path in layer.paths}

@@ -1,11 +1,11 @@
 """What a checkpoint of `nequip-train` holds: the settings of its model and the weights that nequip evaluates with.
 
-Nothing in the file is executed: torch's restricted unpickler reads tensors and plain containers only, which is all that nequip
-writes (checked with version 0.19).
+Nothing in the file is executed: torch's restricted unpickler reads tensors and plain containers only, which is all
+that nequip writes (checked with version 0.19).
 
 Which weights are the model?  With `EMALightningModule` the file holds two sets: those of the last training step under
-their names, and their exponential moving average as a list `ema.ema_weight_0, 1, …` in the order of `model.parameters()`.  nequip
-evaluates, compiles and packages the average, so the average is what we read.
+their names, and their exponential moving average as a list `ema.ema_weight_0, 1, …` in the order of
+`model.parameters()`.  nequip evaluates, compiles and packages the average, so the average is what we read.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def read_checkpoint(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.T
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except Exception as cause:  # damaged files make torch raise nearly anything
+    except Exception as cause:  # torch raises nearly any exception for damaged files
         reason = (str(cause) or type(cause).__name__).splitlines()[0]
         raise InputError(
             f"{path}: not a readable NequIP checkpoint ({reason}); load it with nequip and use convert_official"
@@ -42,14 +42,16 @@ def read_checkpoint(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.T
         raise InputError(f"{path}: not a NequIP checkpoint (no model settings or no state_dict in it)") from None
     if "schedulefree_optimizer_state_dict" in checkpoint:
         raise InputError(
-            f"{path}: trained by a schedule-free optimizer, whose evaluation weights only nequip can restore; load it with "
+            f"{path}: trained by a schedule-free optimizer, whose evaluation weights only nequip can restore; "
+            "load it with "
             "nequip.model.ModelFromCheckpoint and use convert_official"
         )
     return settings, with_averages(settings, state, str(path))
 
 
 def with_averages(settings: Mapping[str, Any], state: dict[str, Any], source: str) -> dict[str, torch.Tensor]:
-    """The model's entries of a state dict; where a moving average was kept, it replaces the weights it is the average of."""
+    """The model's entries of a state dict; where a moving average was kept, it replaces the
+    weights."""
     model = {key: value for key, value in state.items() if key.startswith("model.") and torch.is_tensor(value)}
     averages = [state[f"ema.ema_weight_{i}"] for i in range(sum(key.startswith("ema.ema_weight_") for key in state))]
     if not averages:

@@ -1,4 +1,5 @@
-"""Recalibration on validation frames: predict them, choose a method (choose.py), fit it for every k (rescale.py), store it."""
+"""Recalibration on validation frames: predict them, choose a method (choose.py), fit it for every k (rescale.py),
+store it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -8,14 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from equibayes import tensor_file
 from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.posterior import conformal
 from equibayes.posterior.calibration import METHODS, Calibrated, Calibration, Rescaling
 from equibayes.posterior.choose import choose, coverage
-from equibayes.posterior.file import FORMAT, VERSION, Posterior
+from equibayes.posterior.file import Posterior, read, write
 from equibayes.posterior.predict import Prediction, predict_each
 from equibayes.posterior.rescale import FITS, Residuals
 from equibayes.posterior.sample import frame_mark
@@ -32,10 +32,11 @@ def calibrate(
     device: torch.device | str = "cpu",
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> Posterior:
-    """The posterior with a calibration for energies and for forces, found on labelled frames that it did not learn from.
+    """The posterior with a calibration for energies and for forces, found on labelled frames that it did not learn
+    from.
 
     method    one of METHODS for both, or auto: chosen by cross-validation, for each
-    progress  may watch the frames go by
+    progress  wraps the frames to show progress
     """
     if method not in ("auto", *METHODS):
         raise InputError(f"calibration method '{method}': there are auto, {', '.join(METHODS)}")
@@ -135,8 +136,9 @@ def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
         return data, ""
     if not fresh:
         raise InputError(
-            f"{data.name}: these are frames that the posterior learned from, on which it errs less than elsewhere; give "
-            "others, or the whole set that it was sampled from, of which the frames held back are used"
+            f"{data.name}: these are frames that the posterior learned from, where its errors are smaller than "
+            "elsewhere; give "
+            "others, or the whole set that it was sampled from, whose held-back frames are then used"
         )
     return (
         data.subset(fresh),
@@ -145,10 +147,9 @@ def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
 
 
 def store(source: str | Path, target: str | Path, calibration: dict[str, Any] | None) -> None:
-    """Write a posterior file again with another calibration; all else stays byte for byte."""
-    header, tensors = tensor_file.read(Path(source), format=FORMAT, version=VERSION, what="posterior file")
-    header["calibration"] = calibration
-    tensor_file.write(Path(target), tensors, header, format=FORMAT, version=VERSION)
+    """Write a posterior file again with another calibration; everything else stays the same."""
+    header, tensors = read(source)
+    write(target, header | {"calibration": calibration}, tensors)
 
 
 def _numbers_of_samples(k: int) -> list[int]:

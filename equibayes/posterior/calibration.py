@@ -4,16 +4,16 @@ Both parts of σ are multiplied so that their squares still add up:
 
     epistemic' = r · s · epistemic,   aleatoric' = r · aleatoric,   r = ratio(√(aleatoric² + s² · epistemic²))
 
-s belongs to the number k of samples.  The spread of k samples (ddof 0) holds only (k−1)/k of the variance that they are drawn from, and
-their mean is itself off by 1/k of it: if the truth is one more draw, its distance from the mean has (k+1)/(k−1) times the variance of
-the spread.
+s belongs to the number k of samples.  The spread of k samples (ddof 0) holds only (k−1)/k of the variance that they
+are drawn from, and their mean is itself off by 1/k of it: if the truth is one more draw, its distance from the mean
+has (k+1)/(k−1) times the variance of the spread.
 
 | method   | ratio r                                      | s                    |
 |----------|----------------------------------------------|----------------------|
 | none     | 1                                            | 1                    |
 | scale    | one number                                   | √((k+1)/(k−1))       |
 | parts    | one number                                   | another number       |
-| species  | one number a species                         | √((k+1)/(k−1))       |
+| species  | one number per species                       | √((k+1)/(k−1))       |
 | monotone | a function of σ, such that larger stays larger | √((k+1)/(k−1))     |
 """
 
@@ -111,7 +111,8 @@ class Calibrated:
         return self.by_k[_nearest(self.by_k, k)].apply(sigma, numbers)
 
     def quantile(self, level: float, k: int) -> float:
-        """Half the width of the interval that holds `level`, over the uncalibrated σ; NaN if nothing was calibrated on."""
+        """Half the width of the interval that holds `level`, over the uncalibrated σ; NaN if nothing was calibrated
+        on."""
         if not self.quantiles:
             return float("nan")
         stored = self.quantiles[_nearest(self.quantiles, k)]
@@ -167,7 +168,8 @@ class Calibration:
             return cls(energy, forces, content["data"])
         except (KeyError, TypeError, ValueError, AttributeError, InputError) as cause:
             raise InputError(
-                f"the calibration in this posterior file makes no sense ({cause!r}); calibrate again, or take it out with "
+                f"the calibration in this posterior file makes no sense ({cause!r}); calibrate again, or remove "
+                "it with "
                 "equibayes calibrate --remove"
             ) from cause
 

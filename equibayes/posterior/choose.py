@@ -1,7 +1,8 @@
 """Which calibration method, and how well it does: judged on configurations that took no part in its fit.
 
-The score is the Gaussian log-likelihood.  From the simplest method (`none`) on, another is taken only if it gains clearly over the best
-so far, the more clearly the more freedom it has: with few frames nothing is changed unless the frames say so.
+The score is the Gaussian log-likelihood.  From the simplest method (`none`) on, another is taken only if it gains
+clearly over the best so far, the more clearly the more freedom it has: with few frames nothing is changed unless the
+frames say so.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +14,8 @@ from equibayes.posterior.calibration import METHODS, Rescaling
 from equibayes.posterior.rescale import FITS, Residuals
 
 FOLDS = 10
-# Components below which only one number is fitted: with 30 energies a more flexible method can be far off and still look good.
+# Components below which only one number is fitted: with 30 energies a more flexible method can be far off and still
+# look good.
 ENOUGH_FOR_MORE = 200
 # Standard errors of its gain that a method must show; `scale` is careful by itself.
 EVIDENCE = {"scale": 1.0, "parts": 2.0, "species": 2.0, "monotone": 2.0}
@@ -23,7 +25,8 @@ Gains = dict[str, dict[str, float]]
 
 
 def choose(residuals: Residuals) -> tuple[str, Gains]:
-    """The method, and for each its gain in mean log-likelihood over `none` on frames left out, with a standard error."""
+    """The method, and for each its gain in mean log-likelihood over `none` on frames left out, with a standard
+    error."""
     usable = [name for name in METHODS if name != "species" or len(np.unique(residuals.number)) > 1]
     if len(residuals.error) < ENOUGH_FOR_MORE:
         usable = ["none", "scale"]
@@ -46,7 +49,8 @@ def log_likelihood(residuals: Residuals, method: str) -> np.ndarray:
 
 
 def coverage(residuals: Residuals, method: str) -> dict[str, float]:
-    """Share of errors within the Gaussian interval of each level, by level in %; under the method fitted without them."""
+    """Share of errors within the Gaussian interval of each level, by level in %; under the method fitted without
+    them."""
 
     def in_sigma(part: Residuals, fitted: Rescaling) -> np.ndarray:
         return np.abs(part.error) / fitted.apply(part.sigma, part.number).total
@@ -65,7 +69,8 @@ def left_out(residuals: Residuals, method: str, measure: Callable[[Residuals, Re
 
 
 def folds(residuals: Residuals) -> Iterator[np.ndarray]:
-    """Components [n] bool of each fold.  Neighbouring configurations stay together, as frames of one trajectory should."""
+    """Components [n] bool of each fold.  Neighbouring configurations stay together, as frames of one trajectory
+    must."""
     for frames in np.array_split(residuals.frames, min(FOLDS, len(residuals.frames))):
         yield np.isin(residuals.frame, frames)
 

@@ -1,10 +1,12 @@
-"""Intervals whose coverage is guaranteed, whatever the distribution of errors: split-conformal prediction by configuration.
+"""Intervals whose coverage is guaranteed, whatever the distribution of errors: split-conformal prediction by
+configuration.
 
-Configurations are exchangeable, the components within one are not independent.  So the unit is the configuration (hierarchical
-conformal prediction, Lee, Barber & Willett 2023): with scores |error|/σ, each of the n calibration configurations has the weight
-1/(n+1), shared by its components, and the last 1/(n+1) lies at infinity for the one to come.  The interval mean ± q σ, with q the
-quantile of this distribution at `level`, holds a component of a new configuration with probability at least `level`, averaged over
-its components.  σ must not have been fitted to the same frames: the uncalibrated one is used.
+Configurations are exchangeable, the components within one are not independent.  So the unit is the configuration
+(hierarchical conformal prediction, Lee, Barber & Willett 2023): with scores |error|/σ, each of the n calibration
+configurations has the weight 1/(n+1), shared by its components, and the last 1/(n+1) lies at infinity for the one to
+come.  The interval mean ± q σ, with q the quantile of this distribution at `level`, holds a component of a new
+configuration with probability at least `level`, averaged over its components.  σ must not have been fitted to the
+same frames: the uncalibrated one is used.
 """
 
 from collections.abc import Iterable
@@ -20,7 +22,8 @@ def needed(level: float) -> int:
 
 
 def quantile(score: np.ndarray, frame: np.ndarray, level: float) -> float:
-    """q for scores [n] of components that belong to configurations `frame` [n]; infinite if there are too few of those."""
+    """q for scores [n] of components that belong to configurations `frame` [n]; infinite if there are too few of
+    those."""
     frames, index, count = np.unique(frame, return_inverse=True, return_counts=True)
     if len(frames) < needed(level):
         return float("inf")

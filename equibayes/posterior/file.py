@@ -1,4 +1,4 @@
-"""The posterior file: samples and everything needed to use them, in one safetensors file that nothing in can be executed.
+"""The posterior file: samples and everything needed to use them, in one safetensors file that cannot execute code.
 
 | tensor    | shape  | meaning                                                              |
 |-----------|--------|----------------------------------------------------------------------|
@@ -6,8 +6,9 @@
 | `chain`   | [k]    | the chain that each came from                                        |
 | `step`    | [k]    | the step after which it was taken                                    |
 
-The header holds JSON under `equibayes`: format and package version, full configuration with the scales taken from the data, energy
-reference, units, fingerprint of the training set, history and diagnostics of the run, a slot for a calibration, and a checksum.
+The header holds JSON under `equibayes`: format and package version, full configuration with the scales taken from the
+data, energy reference, units, fingerprint of the training set, history and diagnostics of the run, a calibration if
+there is one, and a checksum.
 """
 
 from dataclasses import dataclass, field, replace
@@ -25,10 +26,12 @@ from equibayes.data.reference import EnergyReference
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig
+from equibayes.posterior.upgrade import posterior_1_to_2
 from equibayes.version import __version__
 
 FORMAT = "equibayes-posterior"
-VERSION = 1
+VERSION = 2
+UPGRADES = {1: posterior_1_to_2}
 UNITS = {"energy": "eV", "length": "Å", "force": "eV/Å", "stress": "eV/Å³"}
 
 
@@ -46,7 +49,8 @@ class Posterior:
     history     records of the run
     verdict     diagnostics in numbers and words
     calibration None, or what `equibayes calibrate` found
-    dropout     share of features dropped when predicting; 0 but for the dropout baseline, whose k samples are k masks of one network
+    dropout     fraction of features dropped when predicting; 0 except in the dropout baseline, whose k samples are k
+                masks of one network
     """
 
     samples: torch.Tensor
@@ -108,19 +112,28 @@ class Posterior:
             "dropout": self.dropout,
         }
         tensors = {"samples": samples, "chain": self.chain, "step": self.step}
-        tensor_file.write(Path(path), tensors, header, format=FORMAT, version=VERSION)
+        write(path, header, tensors)
+
+
+def read(path: str | Path) -> tuple[dict[str, Any], tensor_file.Tensors]:
+    """Header and tensors of a posterior file, of the present version or an earlier one."""
+    return tensor_file.read(Path(path), format=FORMAT, version=VERSION, what="posterior file", upgrades=UPGRADES)
+
+
+def write(path: str | Path, header: dict[str, Any], tensors: tensor_file.Tensors) -> None:
+    """Write header and tensors as a posterior file of the present version."""
+    tensor_file.write(Path(path), tensors, header, format=FORMAT, version=VERSION)
 
 
 def load(path: str | Path) -> Posterior:
     """Read a posterior file.  Nothing in it is executed."""
-    header, tensors = tensor_file.read(Path(path), format=FORMAT, version=VERSION, what="posterior file")
+    header, tensors = read(path)
     try:
         posterior = Posterior(
             samples=tensors["samples"],
             chain=tensors["chain"],
             step=tensors["step"],
-            # files of version 0.1.0 and before do not say so, and have none
-            network=NetworkConfig(**{"per_type_energy_shifts_trainable": False} | header["network"]),
+            network=NetworkConfig(**header["network"]),
             reference=EnergyReference.from_dict(header["energy_reference"]),
             **{
                 name: header[name]

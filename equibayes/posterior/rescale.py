@@ -1,6 +1,6 @@
 """How the numbers of each calibration method are found from errors on validation frames.
 
-All maximise the Gaussian likelihood of the errors, so that a σ that is right is left alone up to noise.
+All maximise the Gaussian likelihood of the errors, so that a correct σ is unchanged up to noise.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,13 @@ import numpy as np
 from equibayes.posterior.calibration import Rescaling, spread_of
 from equibayes.posterior.sigma import Sigma
 
-# A part of the components counts as if this many with the ratio of all had been seen besides: rare species follow the rest.
+# A part of the components counts as if this many with the ratio of all had been seen besides: rare species follow the
+# rest.
 SHRINKAGE = 30.0
-# Standard errors by which ln r² is drawn towards 0: to be overconfident costs more than to be careful.
+# Standard errors by which ln r² is drawn towards 0: overconfidence is worse than caution.
 CAUTION_WIDER, CAUTION_NARROWER = 1.0, 2.0
-# s is searched this far either way.  Frames like those learned from say little about the spread elsewhere, and it must not vanish.
+# s is searched this far either way.  Frames like those learned from say little about the spread elsewhere, and it
+# must not vanish.
 SPREAD_REACH = 5.0
 # Configurations a knot of the monotone map; few frames allow few knots.
 FRAMES_A_KNOT, MOST_KNOTS = 10, 8
@@ -25,7 +27,8 @@ FRAMES_A_KNOT, MOST_KNOTS = 10, 8
 class Residuals:
     """Errors of one quantity with k samples, flat over components.
 
-    error [n];  sigma with parts [n], uncalibrated;  number [n] atomic numbers (0 for energies);  frame [n] configuration of each
+    error [n];  sigma with parts [n], uncalibrated;  number [n] atomic numbers (0 for energies);  frame [n]
+    configuration of each
     """
 
     error: np.ndarray
@@ -54,8 +57,8 @@ def fit_none(data: Residuals) -> Rescaling:
 def fit_scale(data: Residuals, spread: float | None = None) -> Rescaling:
     """r² is the mean of (error/σ)², drawn towards 1 by as much as that mean is uncertain.
 
-    Thousands of force components decide alone; thirty energies move σ only as far as they are sure of.  The uncertainty is taken
-    from how much the configurations differ, and is at least that of independent Gaussian errors.
+    Thousands of force components decide alone; thirty energies change σ only as far as they determine it.  The
+    uncertainty is taken from how much the configurations differ, and is at least that of independent Gaussian errors.
     """
     spread = spread_of(data.k) if spread is None else spread
     z_squared = np.square(data.error / Rescaling(spread=spread).base(data.sigma))
@@ -84,7 +87,7 @@ def fit_parts(data: Residuals) -> Rescaling:
 
 
 def fit_species(data: Residuals) -> Rescaling:
-    """r of each species, drawn a little towards that of all."""
+    """r of each species, shrunk slightly towards that of all."""
     overall, species = fit_scale(data), np.unique(data.number)
     if len(species) < 2:
         return overall
@@ -99,7 +102,8 @@ def _drawn_mean(z_squared: np.ndarray, overall: Rescaling) -> float:
 
 
 def fit_monotone(data: Residuals) -> Rescaling:
-    """r in bins of equal size by σ, then made monotone (a larger σ stays larger) by pooling neighbours that violate it."""
+    """r in bins of equal size by σ, then made monotone (a larger σ stays larger) by pooling neighbours that violate
+    it."""
     overall = fit_scale(data)
     base = overall.base(data.sigma)
     knots = int(np.clip(len(data.frames) // FRAMES_A_KNOT, 2, MOST_KNOTS))
@@ -114,7 +118,8 @@ def fit_monotone(data: Residuals) -> Rescaling:
 
 
 def rising(values: np.ndarray) -> np.ndarray:
-    """The non-decreasing sequence nearest to the values in least squares: neighbours that fall are replaced by their mean."""
+    """The non-decreasing sequence nearest to the values in least squares: neighbours that fall are replaced by their
+    mean."""
     blocks: list[tuple[float, int]] = []
     for value in values.tolist():
         blocks.append((value, 1))

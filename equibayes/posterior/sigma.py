@@ -1,4 +1,4 @@
-"""A standard deviation in its two parts."""
+"""A standard deviation with its two parts."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +8,8 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Sigma:
-    """Epistemic (spread over samples) and aleatoric (predicted noise), of one shape and unit; their squares add up to the total's."""
+    """Epistemic (spread over samples) and aleatoric (predicted noise), of one shape and unit; their squares add up to
+    the total's."""
 
     epistemic: np.ndarray
     aleatoric: np.ndarray

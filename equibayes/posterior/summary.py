@@ -3,24 +3,24 @@
 from pathlib import Path
 from typing import Any
 
-from equibayes import tensor_file
 from equibayes.config import build
 from equibayes.errors import InputError
 from equibayes.posterior.calibration import Calibration
-from equibayes.posterior.file import FORMAT, VERSION, Posterior, load
+from equibayes.posterior.file import VERSION, Posterior, load, read
 from equibayes.run.settings import SampleConfig
-from equibayes.run.verdict import R_HAT_LIMIT
+from equibayes.run.verdict import LITTLE, R_HAT_LIMIT, too_few_draws
 
 Line = tuple[str, str]
 
 
 class PosteriorSummary:
-    """`lines()` pairs a heading with its text; `to_dict()` holds the header of the file and the numbers derived from it."""
+    """`lines()` pairs a heading with its text; `to_dict()` holds the header of the file and the numbers derived from
+    it."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.posterior = load(self.path)
-        self.header, tensors = tensor_file.read(self.path, format=FORMAT, version=VERSION, what="posterior file")
+        self.header, tensors = read(self.path)
         self.stored = str(tensors["samples"].dtype).removeprefix("torch.")
         self.size = self.path.stat().st_size
 
@@ -67,7 +67,7 @@ class PosteriorSummary:
 
 
 def last_validation(posterior: Posterior) -> dict[str, Any] | None:
-    """The last record with held-back frames: its step, and errors and deviations in eV/Å, one number a chain."""
+    """The last record with held-back frames: its step, and errors and deviations in eV/Å, one number per chain."""
     for record in reversed(posterior.history):
         if "validation_force_mae" in record:
             return {name: value for name, value in record.items() if name == "step" or name.startswith("validation_")}
@@ -90,7 +90,8 @@ def _network(posterior: Posterior) -> str:
     features = ", ".join(map(str, network.channels)) if isinstance(network.num_features, list) else network.num_features
     parity = "both parities" if network.parity else "one parity"
     return (
-        f"NequIP with {network.num_layers} layers, l ≤ {network.l_max}, {parity}, {features} features, cutoff {network.r_max:g} Å: "
+        f"NequIP with {network.num_layers} layers, l ≤ {network.l_max}, {parity}, {features} features, cutoff "
+        f"{network.r_max:g} Å: "
         f"{posterior.samples.shape[1]} weights ({network.model_dtype})"
     )
 
@@ -139,7 +140,8 @@ def _accuracy_lines(posterior: Posterior) -> list[Line]:
     lines = [
         (
             "force error",
-            f"{_mev(last['validation_force_mae_of_mean'])} on held-back frames (MAE of the mean over chains at the end)",
+            f"{_mev(last['validation_force_mae_of_mean'])} on held-back frames (MAE of the mean over chains at "
+            "the end)",
         ),
         ("", f"single chains {_range(single)}; their own σ {_range(sigma)}"),
     ]
@@ -156,10 +158,10 @@ def _convergence_lines(posterior: Posterior) -> list[Line]:
     if r_hat is None:
         agreement = f"cannot be told ({verdict.get('convergence_undefined_because') or 'no held-back frames'})"
     else:
-        word = "the chains agree" if r_hat <= R_HAT_LIMIT else "the chains stay apart"
-        agreement = (
-            f"R-hat of predicted forces {r_hat:.2f} (1 is agreement; here {word}), effective sample size {ess:.0f}"
-        )
+        word = "1 is agreement; here the chains " + ("agree" if r_hat <= R_HAT_LIMIT else "stay apart")
+        if r_hat > R_HAT_LIMIT and too_few_draws(verdict):
+            word = f"{verdict['draws_per_chain']} draws per chain; {LITTLE}"
+        agreement = f"R-hat of predicted forces {r_hat:.2f} ({word}), effective sample size {ess:.0f}"
     target = posterior.config.get("sampler", {}).get("temperature", 1.0)
     heat = verdict.get("temperature_rise_bound")
     bound = "" if heat is None else f"; minibatches add at most {heat:.2g}"
@@ -180,14 +182,18 @@ def _reference_lines(posterior: Posterior) -> list[Line]:
     lines = [("energy", f"reference {reference['kind']}: {shifts} eV{offsets}")]
     if posterior.reference.undetermined:  # one molecule alone: the single numbers mean nothing, only their sum does
         lines.append(
-            ("", "the data do not tell these elements apart: energies of other compositions hold only up to a constant")
+            (
+                "",
+                "the data do not tell these elements apart: energies of other compositions are defined only up "
+                "to a constant",
+            )
         )
     return lines
 
 
 def _calibration(posterior: Posterior) -> str:
     if posterior.calibration is None:
-        return "none: σ as the model states it"
+        return "none: σ as predicted by the model"
     try:
         found = Calibration.from_dict(posterior.calibration)
     except InputError as cause:  # the rest of the file can still be explained

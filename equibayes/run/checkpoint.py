@@ -12,9 +12,11 @@ import torch
 
 from equibayes import tensor_file
 from equibayes.errors import InputError
+from equibayes.run.upgrade import checkpoint_1_to_2
 
 FORMAT = "equibayes-checkpoint"
-VERSION = 1
+VERSION = 2
+UPGRADES = {1: checkpoint_1_to_2}
 KEEP = 2
 
 
@@ -51,7 +53,7 @@ def load_newest(folder: Path, say: Callable[[str], None] = print) -> Checkpoint:
 
 def load(path: Path) -> Checkpoint:
     """Read and verify one checkpoint."""
-    header, tensors = tensor_file.read(path, format=FORMAT, version=VERSION, what="checkpoint")
+    header, tensors = tensor_file.read(path, format=FORMAT, version=VERSION, what="checkpoint", upgrades=UPGRADES)
     return Checkpoint(tensors, header["record"])
 
 

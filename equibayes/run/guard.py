@@ -26,6 +26,8 @@ ADAPTING_PATIENCE = 10.0
 # A chain with force errors of this many times the RMS force is lost, even where û is low and gradients are small: σ has grown
 # with the errors, and the chain would stay there and spoil the mean over chains.
 LOST = 20.0
+# share of the stability limit that a restart of γ may use, and power iterations of the curvature estimate before it
+SAFETY, ITERATIONS = 0.5, 10
 
 
 class Guard:
@@ -117,10 +119,9 @@ class Guard:
         position, mass = state.sampler.position, state.sampler.mass.mass
         product = finite_difference_product(gradient, position)
         start = standard_normal(NoiseKey(0, self.identities), 0, mass.shape[1], dtype=mass.dtype).to(mass.device)
-        curvature = largest_curvature(product, mass, iterations=self.settings.iterations, start=start)
-        state.cap = max_learning_rate(
-            curvature.value.double().cpu(), self.data_size, self.sampler, self.settings.safety
-        ).nan_to_num(nan=0.0, posinf=torch.inf)
+        curvature = largest_curvature(product, mass, iterations=ITERATIONS, start=start)
+        limit = max_learning_rate(curvature.value.double().cpu(), self.data_size, self.sampler, SAFETY)
+        state.cap = limit.nan_to_num(nan=0.0, posinf=torch.inf)
         return [
             f"chain {self.identities[chain]}: the curvature allows a learning rate of {float(state.cap[chain]):.2g}, less "
             f"than the peak {peak:.2g} of the schedule; capped"

@@ -14,7 +14,7 @@ from equibayes.data.resident import ResidentData
 from equibayes.data.splits import split
 from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig
-from equibayes.network.scales import fit_scales, rms_force
+from equibayes.network.scales import fit_scales, force_scale
 from equibayes.run.settings import SampleConfig
 
 # what `fit_scales` fills in
@@ -103,7 +103,7 @@ def lay_out(
     network = replace(scaled, per_type_energy_shifts=shifts)
     if center is not None:
         _check_same_network(center, network)
-    force = rms_force(train)
+    force = force_scale(train)
     energies = [s.energy - reference.total(s.numbers) for s in train if s.energy is not None]
     spread = float(np.sqrt(np.mean(np.square(energies)))) if energies else force
     model = StochasticModel(network, start_sigma=force, start_sigma_energy=max(force, spread))

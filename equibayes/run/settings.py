@@ -1,15 +1,14 @@
-"""Every setting of `equibayes sample`, typed once, and the presets.
+"""All settings of `equibayes sample`, defined once, and the presets.
 
-The command line, the YAML check, `equibayes template sample` and the reference in the documentation are all made from
+The command line, the YAML check, `equibayes template sample` and the reference in the documentation are derived from
 these classes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
-from equibayes.config import build, merge, section, setting
+from equibayes.config import build, check, merge, section, setting
 from equibayes.errors import InputError
 from equibayes.network.config import PRESETS as NETWORKS
 from equibayes.network.config import NetworkConfig
@@ -20,49 +19,57 @@ from equibayes.sampling.sghmc import Integrator, SGHMCConfig
 
 @dataclass(frozen=True)
 class DataSettings:
-    """How labels are read and energies are referred to zero."""
+    """How energies are referred to zero, and how many frames are held back."""
 
     energy_reference: str = setting(
         "auto",
-        "what an energy of 0 means; auto chooses by the data",
+        "the zero of energy; auto: chosen from the data",
         ("auto", "lstsq", "isolated", "per_structure", "given"),
     )
-    given_energies: dict[str, float] = setting({}, "energy of each species, eV, for energy_reference: given")
-    validation: int = setting(30, "frames held back to watch the run and to calibrate afterwards")
+    given_energies: dict[str, float] = setting({}, "per-species energies, eV, for energy_reference: given")
+    validation: int = setting(30, "frames held back to monitor the run and to calibrate afterwards", at_least=0)
 
 
 @dataclass(frozen=True)
 class SamplerSettings(SGHMCConfig):
-    """The sampler's own configuration, with a sentence for each of its settings."""
+    """The configuration of the sampler, with a help text for each setting."""
 
-    integrator: Integrator = setting("baoa", "baoa: exact on Gaussians; paper: Algorithm 1 to the letter")
-    friction: float = setting(0.1, "α, the share of momentum lost in a step")
+    integrator: Integrator = setting("baoa", "baoa: exact for Gaussians; paper: Algorithm 1 of the paper")
+    friction: float = setting(0.1, "α, the fraction of momentum lost per step")
     temperature: float = setting(1.0, "1 samples the posterior; 0 is an optimiser (AMSGrad)")
-    beta: float = setting(0.999, "β of the running mean of squared gradients, from which the mass is made")
-    epsilon: float = setting(1e-3, "ε added to the mass, so that no parameter is without")
+    beta: float = setting(0.999, "β of the running mean of squared gradients that defines the mass")
+    epsilon: float = setting(1e-3, "ε added to the mass, so that every parameter has one")
 
 
 @dataclass(frozen=True)
 class BurnInSettings:
     """From random weights to the posterior."""
 
-    steps: int = setting(20_000, "steps of the burn-in")
-    batch_size: int = setting(8, "configurations in a minibatch")
-    initial: float = setting(1e-2, "learning rate γ at the start")
-    final: float = setting(1e-5, "learning rate γ at the end")
+    steps: int = setting(20_000, "steps of the burn-in", at_least=1)
+    batch_size: int = setting(8, "configurations per minibatch", at_least=1)
+    initial: float = setting(1e-2, "learning rate γ at the start", above=0)
+    final: float = setting(1e-5, "learning rate γ at the end", above=0)
     decay: str = setting(
         "exponential",
-        "between the two: exponential as in the paper; linear ends with errors that are 12 to 24 % lower (see results/fast-burn-in)",
+        "decay from initial to final: exponential as in the paper; linear gives 12 to 24 % lower errors",
         ("exponential", "linear"),
     )
     freeze_mass: float = setting(
-        0.9, "share of the burn-in after which the mass is constant; no sample is taken before"
+        0.9,
+        "fraction of the burn-in after which the mass is constant; samples are only taken later",
+        above=0,
+        at_most=1,
     )
     noise_free: float = setting(
-        0.0, "first share of the burn-in without noise and prior: likelihood alone (see results/fast-burn-in)"
+        0.0,
+        "first fraction of the burn-in without noise and prior (likelihood only)",
+        at_least=0,
+        at_most=1,
     )
-    early: float = setting(0.0, "share of the burn-in with the smaller batch below (fast start; the paper has 0)")
-    early_batch_size: int = setting(4, "configurations in a minibatch during that share")
+    early: float = setting(
+        0.0, "fraction of the burn-in with the smaller batch below (0 in the paper)", at_least=0, at_most=1
+    )
+    early_batch_size: int = setting(4, "configurations per minibatch during that fraction", at_least=1)
 
 
 @dataclass(frozen=True)
@@ -70,75 +77,53 @@ class CycleSettings:
     """From one sample to the next."""
 
     kind: str = setting("rise_and_fall", "shape of the learning rate", ("rise_and_fall", "restart", "constant"))
-    length: int = setting(2_000, "steps of one cycle, from one sample to the next")
-    peak: float = setting(1e-3, "largest learning rate γ0 of a cycle")
-    batch_size: int = setting(8, "configurations in a minibatch")
+    length: int = setting(2_000, "steps per cycle, from one sample to the next", at_least=1)
+    peak: float = setting(1e-3, "largest learning rate γ0 of a cycle", at_least=0)
+    batch_size: int = setting(8, "configurations per minibatch", at_least=1)
 
 
 @dataclass(frozen=True)
 class PriorSettings:
-    """What is believed of the weights before the data are seen."""
+    """The prior distribution of the weights."""
 
     center: str | None = setting(
-        None, "posterior file or NequIP checkpoint whose weights the prior is centred on; none: 0"
+        None, "posterior file or NequIP checkpoint with the weights on which the prior is centred; none: 0"
     )
-    width: float = setting(1.0, "standard deviation of the prior")
+    width: float = setting(1.0, "standard deviation of the prior", above=0)
     group_widths: dict[str, float] = setting(
-        {}, "standard deviation for single groups, such as {readout: 0.1, layer0: 0.5}"
+        {}, "standard deviation of single parameter groups, such as {readout: 0.1, layer0: 0.5}", above=0
     )
 
 
 @dataclass(frozen=True)
 class GuardSettings:
-    """Protection against steps that the curvature does not allow."""
+    """Protection against learning rates too large for the curvature."""
 
-    enabled: bool = setting(True, "watch for diverging chains, roll back and retry with a smaller step")
-    interval: int = setting(50, "steps between two looks; also the rhythm of records and checkpoints")
-    retries: int = setting(6, "rollbacks after which a chain is given up (the others go on)")
-    safety: float = setting(0.5, "share of the stability limit that a restart of γ may use")
-    iterations: int = setting(10, "power iterations of the curvature estimate before a restart of γ")
+    REMOVED: ClassVar[dict[str, str]] = {"safety": "fixed at 0.5", "iterations": "fixed at 10"}
+
+    enabled: bool = setting(True, "detect diverging chains, roll back and retry with a smaller step")
+    interval: int = setting(50, "steps between checks; records and checkpoints fall on the same steps", at_least=1)
+    retries: int = setting(6, "rollbacks after which a chain is abandoned (the others continue)", at_least=0)
 
 
 @dataclass(frozen=True)
 class OutputSettings:
     """What is written while sampling."""
 
-    checkpoint_seconds: float = setting(60.0, "time between checkpoints, s")
-    validations: int = setting(40, "how often the held-back frames are evaluated in the whole run")
-    records: int = setting(400, "lines of history kept of the whole run")
+    checkpoint_seconds: float = setting(60.0, "time between checkpoints, s", at_least=0)
+    validations: int = setting(40, "evaluations of the held-back frames during the run", at_least=0)
+    records: int = setting(400, "records of the history kept for the run", at_least=1)
     half_precision: bool = setting(False, "store samples as float16 (half the size; see docs for its effect)")
     tensorboard: bool = setting(False, "also write TensorBoard events (needs the tensorboard package)")
 
 
-# what numbers must fulfil, by the names of their settings
-_LIMITS: dict[str, tuple[Callable[[float], bool], str]] = {
-    "at least 1": (
-        lambda value: value >= 1,
-        "chains samples burn_in.steps burn_in.batch_size burn_in.early_batch_size cycles.length cycles.batch_size "
-        "guard.interval guard.iterations output.records",
-    ),
-    "at least 0": (
-        lambda value: value >= 0,
-        "data.validation cycles.peak guard.retries output.validations output.checkpoint_seconds",
-    ),
-    "positive": (
-        lambda value: value > 0,
-        "burn_in.initial burn_in.final burn_in.freeze_mass guard.safety prior.width",
-    ),
-    "a share between 0 and 1": (
-        lambda value: 0 <= value <= 1,
-        "burn_in.freeze_mass burn_in.noise_free burn_in.early",
-    ),
-}
-
-
 @dataclass(frozen=True)
 class SampleConfig:
-    """All of it."""
+    """All settings of a run."""
 
-    chains: int = setting(4, "independent chains, run in one pass")
-    samples: int = setting(8, "posterior samples to keep, spread over chains and cycles")
-    seed: int = setting(0, "everything random follows from it")
+    chains: int = setting(4, "independent chains, run in parallel", at_least=1)
+    samples: int = setting(8, "posterior samples to keep, spread over chains and cycles", at_least=1)
+    seed: int = setting(0, "seed of all random numbers")
     precision: str = setting(
         "mixed",
         "matrix products on a GPU: float32, tf32x3 (as good, faster), bf16x3 (faster still), mixed (bf16x3 for energies and forces, "
@@ -147,7 +132,7 @@ class SampleConfig:
     )
     data: DataSettings = section(DataSettings, "labels and energies")
     network: NetworkConfig = section(NetworkConfig, "the NequIP network, with NequIP's names")
-    prior: PriorSettings = section(PriorSettings, "what is believed before the data are seen")
+    prior: PriorSettings = section(PriorSettings, "the prior distribution of the weights")
     sampler: SamplerSettings = section(SamplerSettings, "adaptive SGHMC, Algorithm 1 of the paper")
     burn_in: BurnInSettings = section(BurnInSettings, "from random weights to the posterior")
     cycles: CycleSettings = section(CycleSettings, "from one sample to the next")
@@ -155,17 +140,10 @@ class SampleConfig:
     output: OutputSettings = section(OutputSettings, "what is written while sampling")
 
     def __post_init__(self) -> None:
-        for condition, (fulfils, names) in _LIMITS.items():
-            for name in names.split():
-                value = attrgetter(name)(self)
-                if not fulfils(value):
-                    raise InputError(f"{name}={value}: must be {condition}")
-        for group, width in self.prior.group_widths.items():
-            if not width > 0:
-                raise InputError(f"prior.group_widths.{group}={width}: must be positive")
+        check(self)
         if self.samples < self.chains:
             raise InputError(
-                f"samples={self.samples} is fewer than chains={self.chains}: every chain gives at least one"
+                f"samples={self.samples} is fewer than chains={self.chains}: every chain contributes at least one"
             )
 
     def schedule(self, data_size: int) -> Schedule:
@@ -236,7 +214,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         },
         "cycles": {"length": 500, "batch_size": 4},
     },
-    # a good posterior in the least time: a minute on one H200 (results/standard-preset)
+    # a good posterior in a minute on one H200
     "standard": {
         "network_preset": "paper",
         "chains": 8,

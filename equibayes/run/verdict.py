@@ -6,11 +6,13 @@ import numpy as np
 
 from equibayes.run.settings import SampleConfig
 from equibayes.run.state import RunState
-from equibayes.sampling.diagnostics import convergence
+from equibayes.sampling.diagnostics import INFORMATIVE_DRAWS, convergence
 
 R_HAT_LIMIT = 1.1
 TEMPERATURE_TOLERANCE = 0.1
 RISE_LIMIT = 0.1
+LITTLE = f"below about {INFORMATIVE_DRAWS} it says little (independent draws often give 1.2 to 1.6)"
+"""What a large R-hat from few draws means."""
 
 
 def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
@@ -39,15 +41,22 @@ def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
 def agreement(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
     """R-hat and effective sample size over the chains `good`, or why they are undefined."""
     late = _late(history)
-    rhat_probes, ess_probes, reason = _worst(_trace([r["probes"] for r in late if "probes" in r], good))
+    probes = _trace([r["probes"] for r in late if "probes" in r], good)
+    rhat_probes, ess_probes, reason = _worst(probes)
     rhat_posterior, ess_posterior, _ = _worst(_trace([r["log_posterior"] for r in late], good))
     return {
         "r_hat_forces": rhat_probes,
         "ess_forces": ess_probes,
+        "draws_per_chain": probes.shape[1],
         "r_hat_log_posterior": rhat_posterior,
         "ess_log_posterior": ess_posterior,
         "convergence_undefined_because": reason,
     }
+
+
+def too_few_draws(verdict: dict[str, Any]) -> bool:
+    """Whether R-hat comes from so few draws per chain that it says little; earlier files do not tell."""
+    return verdict.get("draws_per_chain", INFORMATIVE_DRAWS) < INFORMATIVE_DRAWS
 
 
 def _learned(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
@@ -101,6 +110,11 @@ def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
         words.append(
             f"whether the chains agree cannot be told ({verdict['convergence_undefined_because'] or 'no validation frames'}); "
             "more cycles would tell"
+        )
+    elif r_hat > R_HAT_LIMIT and config.chains > 1 and too_few_draws(verdict):
+        words.append(
+            f"R-hat of predicted forces is {r_hat:.2f} from {verdict['draws_per_chain']} draws per chain: {LITTLE}, so whether "
+            "the chains agree is undecided; more cycles would tell"
         )
     elif r_hat > R_HAT_LIMIT and config.chains > 1:
         words.append(

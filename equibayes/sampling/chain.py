@@ -124,7 +124,7 @@ class Stepper(Protocol[Seen_co]):
 
 
 class ReferenceStepper(Generic[Seen]):
-    """One step after the other: evaluate the density, then :func:`sghmc.step_`."""
+    """One step after the other: evaluate the density, then :func:`sghmc.step`."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class ReferenceStepper(Generic[Seen]):
             if stopping():
                 return None
             seen = self.density(state.position, indices.to(device), step, plan)
-            sghmc.step_(
+            sghmc.step(
                 state,
                 seen.gradient,
                 self.key,
@@ -156,6 +156,7 @@ class ReferenceStepper(Generic[Seen]):
                 config=self.config,
                 temperature=plan.temperature,
                 adapt_mass=not plan.mass_frozen,
+                inplace=True,
             )
             if self.average is not None:
                 self.average.update(state.position)

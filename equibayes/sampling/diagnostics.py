@@ -1,9 +1,9 @@
-"""Is the chain at the right temperature, and have the chains met?
+"""Is the chain at the right temperature, and have the chains converged to the same distribution?
 
-Temperatures, one value a chain, for all parameters or by named group (a layer):
+Temperatures, one value per chain, for all parameters or by named group (a layer):
 
-    kinetic           mean(r²)/c       c = 1 (``baoa``) or 1/(1−α/2) (``paper``, whose r is that much wider at T
-    exact) configurational   θ·∇u/d           E[(θ−c)·∇u] = dT for any density exp(−u/T) and any constant c
+    kinetic           mean(r²)/c   c = 1 (``baoa``) or 1/(1−α/2) (``paper``, whose r is wider by that much)
+    configurational   θ·∇u/d       E[(θ−c)·∇u] = dT for any density exp(−u/T) and any constant c
 
 Both equal T in equilibrium.  The kinetic one reacts within ten steps and watches the integrator; the configurational
 one watches θ itself, needs the whole posterior to be explored, and fluctuates with the minibatch.
@@ -15,7 +15,8 @@ of θ to T_eff, with (``baoa``: times 1−α/2)
 
 Agreement over samples: rank-normalised split R̂ and effective sample size (Vehtari, Gelman, Simpson, Carpenter,
 Bürkner 2021), for scalar functions of the state such as predictions and the log posterior.  Weights have symmetries
-(permuted channels are the same model), so do not judge weights.
+(permuted channels are the same model), so weights themselves are not judged.  R̂ needs at least 4 draws per chain to be
+computed, and about 20 to be informative: with 4 to 8 independent draws the largest of 16 quantities is 1.6 to 1.2.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from equibayes.sampling.sghmc import SGHMCConfig
 
 Groups = Mapping[str, slice]
 MINIMUM_DRAWS = 4
+INFORMATIVE_DRAWS = 20
+"""Draws per chain below which a large R̂ does not show that the chains differ."""
 
 
 @overload
@@ -65,14 +68,6 @@ def _mean(values: torch.Tensor, groups: Groups | None) -> torch.Tensor | dict[st
     return {name: values[:, part].mean(-1) for name, part in groups.items()}
 
 
-def temperature_rise(
-    gradient_variance: torch.Tensor, mass: torch.Tensor, learning_rate: float, data_size: float, config: SGHMCConfig
-) -> torch.Tensor:
-    """(T_eff − T) of θ for independent minibatches, elementwise.  ``gradient_variance`` is B, the variance of ∇û/N."""
-    factor = 1 - config.friction / 2 if config.integrator == "baoa" else 1.0
-    return factor * data_size * learning_rate * gradient_variance / (2 * mass)
-
-
 def temperature_rise_bound(mass: torch.Tensor, learning_rate: float | torch.Tensor, data_size: float) -> torch.Tensor:
     """NγM/2 for every parameter, [K, P]; ``learning_rate`` is a number or [K].  Log its mean and its maximum."""
     γ = torch.as_tensor(learning_rate, dtype=mass.dtype, device=mass.device).reshape(-1, 1)
@@ -100,7 +95,7 @@ def convergence(draws: np.ndarray) -> Convergence:
     chains, length, *rest = draws.shape
     undefined = np.full(rest, np.nan)
     if length < MINIMUM_DRAWS:
-        too_few = f"{length} draws a chain are too few for R-hat and ESS: {MINIMUM_DRAWS} or more are needed"
+        too_few = f"{length} draws per chain are too few for R-hat and ESS: at least {MINIMUM_DRAWS} are needed"
         return Convergence(undefined, undefined.copy(), too_few)
     columns = draws.reshape(chains, length, -1)
     table = np.array([_r_hat_and_ess(columns[..., q]) for q in range(columns.shape[-1])]).reshape(*rest, 2)
@@ -122,14 +117,14 @@ def _r_hat_and_ess(draws: np.ndarray) -> tuple[float, float]:
 
 def _split(draws: np.ndarray) -> np.ndarray:
     """Each chain as two chains, so that a drift within a chain shows as a difference between chains.  The middle draw
-    of
-    an odd number is left out."""
+    of an odd number is left out."""
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]])
 
 
 def _rank_normalise(draws: np.ndarray) -> np.ndarray:
-    """Normal scores Φ⁻¹((rank − 3/8)/(S + 1/4)); ties share their mean rank.  Makes R̂ and ESS blind to heavy tails."""
+    """Normal scores Φ⁻¹((rank − 3/8)/(S + 1/4)); ties share their mean rank.  Makes R̂ and ESS robust to heavy
+    tails."""
     _, inverse, counts = np.unique(draws, return_inverse=True, return_counts=True)
     mean_rank = np.cumsum(counts) - (counts - 1) / 2
     shares = (mean_rank[inverse].reshape(draws.shape) - 0.375) / (draws.size + 0.25)
@@ -144,9 +139,9 @@ def _r_hat(z: np.ndarray) -> float:
 
 
 def _ess(z: np.ndarray) -> float:
-    """S/τ with τ = −1 + 2 Σ Γ_t over the sums Γ_t = ρ_2t + ρ_2t+1 of neighbouring autocorrelations, cut where they
-    turn
-    negative and made monotone (Geyer).  ρ_t combines all chains, so chains that disagree count as correlated."""
+    """S/τ with τ = −1 + 2 Σ Γ_t over the sums Γ_t = ρ_2t + ρ_2t+1 of neighbouring autocorrelations, truncated where
+    they turn negative and made monotone (Geyer).  ρ_t combines all chains, so chains that disagree count as
+    correlated."""
     chains, n = z.shape
     centred = z - z.mean(axis=1, keepdims=True)
     spectrum = np.fft.rfft(centred, n=2 * n, axis=1)

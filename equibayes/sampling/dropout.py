@@ -24,8 +24,8 @@ def dropout_mask(
 
 
 def prediction_masks(rate: float, samples: torch.Tensor, sizes: Sequence[int], features: int) -> torch.Tensor:
-    """[k, Σ sizes, features]: k fixed masks.  An atom's depends on its place in its structure alone, not on the batch, so that
-    predictions repeat and energies are smooth functions of positions."""
+    """[k, Σ sizes, features]: k fixed masks.  An atom's depends on its place in its structure alone, not on the
+    batch, so that predictions repeat and energies are smooth functions of positions."""
     key = NoiseKey(0, range(len(samples)))
     longest = dropout_mask(key, 0, (max(sizes), features), rate, samples, STREAM_PREDICT)
     return torch.cat([longest[:, :size] for size in sizes], 1)

@@ -1,11 +1,11 @@
-"""The mass vector M: the denominator of AMSGrad, gathered in burn-in and then held constant.
+"""The mass vector M: the denominator of AMSGrad, adapted during burn-in and then held constant.
 
 With g = ∇û/N, the stochastic gradient per training configuration (Algorithm 1 of the paper; all operations
 elementwise):
 
     a_t = (1−β) g² + β a_{t−1},     D_t = max(D_{t−1}, a_t),     M_t = √(D_t/(1−β^t)) + ε.
 
-Any constant M leaves the posterior exp(−u) unchanged; it only sets how far each parameter moves a step.  A mass that
+Any constant M leaves the posterior exp(−u) unchanged; it only sets how far each parameter moves per step.  A mass that
 follows the gradients does not: a chain whose M tracks θ drifts towards M(θ) exp(−u(θ)).  So no sample may be taken
 before M is frozen.  What is frozen is *M* itself.  Freezing a and D but still dividing by 1−β^t would keep M moving
 for thousands of steps, so after the freeze :func:`update` is simply no longer called.
@@ -43,21 +43,19 @@ def init(like: torch.Tensor, mass: torch.Tensor | float = 1.0) -> MassState:
     )
 
 
-def update_(state: MassState, scaled_gradient: torch.Tensor, beta: float, epsilon: float) -> None:
-    """One adaptation in place.  ``scaled_gradient`` is g = ∇û/N, [K, P].
+def update(
+    state: MassState, scaled_gradient: torch.Tensor, beta: float, epsilon: float, *, inplace: bool = False
+) -> MassState:
+    """One adaptation.  ``scaled_gradient`` is g = ∇û/N, [K, P]; ``inplace`` changes and returns ``state`` itself.
 
     Every torch call below is a single correctly rounded operation, so the bits do not depend on how chains are
     batched.
     """
+    if not inplace:
+        state = MassState(*(tensor.clone() for tensor in state))
     state.updates.add_(1)
     bias_correction = -math.expm1(int(state.updates) * math.log(beta))  # 1 − β^t, accurate for small t too
     state.average.mul_(beta).add_(scaled_gradient.square().mul_(1 - beta))
     torch.maximum(state.maximum, state.average, out=state.maximum)
     torch.div(state.maximum, bias_correction, out=state.mass).sqrt_().add_(epsilon)
-
-
-def update(state: MassState, scaled_gradient: torch.Tensor, beta: float, epsilon: float) -> MassState:
-    """The same without touching ``state``."""
-    new = MassState(*(tensor.clone() for tensor in state))
-    update_(new, scaled_gradient, beta, epsilon)
-    return new
+    return state

@@ -17,8 +17,8 @@ All 32 bits enter the radius, so the tail reaches |z| = 6.7.  A fused kernel tha
 same words exactly and the same normals up to the rounding of ln, cos and sin.
 
 Why not ``torch.randn`` with a generator reseeded for each (seed, chain, step)?  It is about three times quicker
-(4–5 ns a normal against 13–15 ns, one core), but its stream differs between devices, cannot be reproduced inside a
-kernel, and costs one Python call a chain.  Beside a gradient of the network either cost is invisible.
+(4–5 ns per normal against 13–15 ns, one core), but its stream differs between devices, cannot be reproduced inside a
+kernel, and costs one Python call per chain.  Compared with a gradient of the network either cost is negligible.
 """
 
 from __future__ import annotations

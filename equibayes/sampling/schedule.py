@@ -8,7 +8,7 @@ A run is a burn-in followed by cycles.  The curves, by name (appendix A.3 of the
     restart        γ_i = γ0/2·(cos(iπ/K) + 1)           i = 0 … K−1   γ0 → 0 (cyclical SG-MCMC, Zhang et al. 2020)
     constant       γ_i = γ0                             i = 0 … K−1
 
-One sample a cycle, taken at its end: where γ has returned to 0, or (``constant``) every K steps.  ``rise_and_fall``
+One sample per cycle, taken at its end: where γ has returned to 0, or (``constant``) every K steps.  ``rise_and_fall``
 is the safe default.  ``restart`` jumps from γ ≈ 0 to γ0 in one step, which a curvature that grew while γ was small
 may not survive: see ``stability``.
 
@@ -16,17 +16,18 @@ Samples at epoch ends.  With reshuffled epochs the minibatch errors of one epoch
 phases are lengthened to whole epochs when ``steps_per_epoch`` is given.  Burn-in and cycles may use different batch
 sizes, hence two numbers; epochs are counted from the start of each phase (``StepPlan.phase_step``).
 
-A cold start.  In the burn-in's noise-free share, T = 0, the prior is left out as well: the chain descends the likelihood alone, from
-weights that were drawn from the prior.  With the prior it would go to the maximum of the posterior density, where the many weights that
-the data leave free are 0, far from where the posterior's mass is (|θ|² ≈ P), and the noise would have to bring them back.  In
-general the potential at a share τ of the full temperature is −ln likelihood − τ ln prior, so that only the likelihood is tempered.
+A cold start.  In the noise-free part of the burn-in, T = 0, the prior is left out as well: the chain descends the
+likelihood alone, from weights that were drawn from the prior.  With the prior it would go to the maximum of the
+posterior density, where the many weights that the data leave free are 0, far from where the posterior's mass is (|θ|²
+≈ P), and the noise would have to bring them back.  In general the potential at a share τ of the full temperature is
+−ln likelihood − τ ln prior, so that only the likelihood is tempered.
 
-Langevin time.  A mode of curvature λ relaxes at the rate λ/(NM) per unit of Σγ: see :meth:`Schedule.mixing_budget`.
+Langevin time.  A mode of curvature λ relaxes at the rate λ/(NM) per unit of Σγ: consecutive samples of one chain have
+the correlation exp(−λ/(NM)·Σγ), with the sum over the steps between them.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
@@ -89,7 +90,7 @@ class BurnIn:
 
 @dataclass(frozen=True)
 class Cycles:
-    """The second phase: ``count`` samples, one a cycle."""
+    """The second phase: ``count`` samples, one per cycle."""
 
     kind: CycleKind = "rise_and_fall"
     count: int = 7
@@ -119,7 +120,7 @@ class StepPlan(NamedTuple):
     collect: bool
     """Keep θ *after* this step as a sample."""
     prior_weight: float = 1.0
-    """By which the prior's pull is multiplied."""
+    """Factor of the gradient of the prior."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ class Schedule:
 
     @property
     def sample_steps(self) -> list[int]:
-        """Steps after which θ is kept.  Never before the freeze: a chain with a moving mass has another law."""
+        """Steps after which θ is kept.  Never before the freeze: a chain with a changing mass samples another
+        density."""
         ends = [self.burn_in_steps + (c + 1) * self.cycle_steps - 1 for c in range(self.cycles.count)]
         first = self.burn_in_steps - 1
         return [first, *ends] if self.burn_in.collect and first >= self.freeze_mass_at else ends
@@ -181,16 +183,6 @@ class Schedule:
     def learning_rates(self) -> np.ndarray:
         """γ of every step, [total_steps]."""
         return self._learning_rate(np.arange(self.total_steps))
-
-    def mixing_budget(self, first: int = 0, last: int | None = None) -> float:
-        """Langevin time Σγ of the steps first ≤ step < last (default: all)."""
-        stop = self.total_steps if last is None else last
-        return float(self._learning_rate(np.arange(first, stop)).sum())
-
-    def sample_correlation(self, rate: float) -> float:
-        """Correlation exp(−rate·Σγ) of consecutive samples of one chain in a mode with λ/(NM) = ``rate``."""
-        start = self.burn_in_steps
-        return math.exp(-rate * self.mixing_budget(start, start + self.cycle_steps)) if self.cycles.count else math.nan
 
     def _learning_rate(self, steps: np.ndarray) -> np.ndarray:
         i = (steps - self.burn_in_steps) % self.cycle_steps

@@ -1,4 +1,4 @@
-"""Stochastic-gradient Hamiltonian Monte Carlo with an AMSGrad mass: ``init`` and a pure ``step`` on a flat vector.
+"""Stochastic-gradient Hamiltonian Monte Carlo with an AMSGrad mass: ``init`` and ``step`` on flat vectors.
 
 Target: the law of θ is p(θ) ∝ exp(−u(θ)/T), for a potential u = −ln prior − Σ ln likelihood and a temperature T (1:
 the posterior).  The caller supplies ∇û, the gradient of the *whole* stochastic potential (prior included, likelihood
@@ -6,7 +6,7 @@ scaled by N/|batch|); K chains are rows of [K, P] tensors.
 
 State.  Instead of the paper's v we keep the normalised momentum r = M^(−1/2) w, which is N(0, T) whatever γ and M
 are. With Δt = √(αγ/N) the two are related by v = r·√(αM/(Nγ)).  No 1/γ occurs, so γ = 0 is harmless, a jump of γ
-needs no correction (keeping v would break the law), and mean(r²) is a thermometer.
+needs no correction (keeping v would change the sampled density), and mean(r²) is a thermometer.
 
 Integrators (one gradient a step each; h = Δt M^(−1/2), ξ ~ N(0, I)):
 
@@ -28,7 +28,7 @@ So the thermometer of ``paper`` reads T/(1−α/2), 5 % high at α = 0.1, also i
 Temperature.  T multiplies the variance of the injected noise and nothing else; then r ~ N(0, T) and θ ~ exp(−u/T).
 At T = 0 and constant γ the trajectory is AMSGrad's, with first moment v, no bias correction on v, and learning rate γ
 (``paper``) or (1−α/2)γ (``baoa``).  While γ changes, keeping r instead of v multiplies v by √(γ_t/γ_{t+1}): by 1 + 3e-6
-a step in the paper's burn-in, nothing beside the friction.
+a step in the paper's burn-in, negligible beside the friction.
 
 While the mass adapts, its change from M to M' leaves the physical momentum w = M^(1/2) r alone, as Algorithm 1 does
 (v does not change when M does), hence r ← r·√(M/M').  Once M is frozen the factor is 1 and is not computed.
@@ -48,16 +48,16 @@ from equibayes.sampling.noise import STREAM_INITIAL_MOMENTUM, NoiseKey, standard
 
 Integrator = Literal["baoa", "paper"]
 PerChain = float | torch.Tensor
-"""A number for all chains, or a tensor [K] with one for each."""
+"""A number for all chains, or a tensor [K] with one per chain."""
 
 
 @dataclass(frozen=True)
 class SGHMCConfig:
-    """What stays the same during a run.  Defaults are the paper's (appendix A.3), but for the integrator."""
+    """Settings that are constant during a run.  Defaults are the paper's (appendix A.3), except for the integrator."""
 
     integrator: Integrator = "baoa"
     friction: float = 0.1
-    """α, the share of momentum lost in a step."""
+    """α, the fraction of momentum lost per step."""
     temperature: float = 1.0
     """T; 1 samples the posterior."""
     beta: float = 0.999
@@ -79,7 +79,7 @@ class SGHMCConfig:
 
 
 class State(NamedTuple):
-    """All that a chain remembers, as tensors; [K, P] but for the two counters (int64 scalars on the CPU)."""
+    """The complete state of the chains as tensors; [K, P] except the two counters (int64 scalars on the CPU)."""
 
     position: torch.Tensor
     """θ."""
@@ -115,6 +115,7 @@ def init(
     )
 
 
+@torch.no_grad()
 def step(
     state: State,
     gradient: torch.Tensor,
@@ -125,47 +126,23 @@ def step(
     config: SGHMCConfig,
     temperature: PerChain | None = None,
     adapt_mass: bool = True,
+    inplace: bool = False,
 ) -> State:
-    """One step of all chains; ``state`` is left untouched.
+    """One step of all chains.
 
     gradient       ∇û(θ) [K, P] at ``state.position``
     noise          ξ [K, P], or the key from which the noise of this step is drawn
     learning_rate  γ, for all chains or [K]
     data_size      N, the number of training configurations
-    temperature    T of this step, if not the configuration's
-    adapt_mass     update M from this gradient; False from the freeze on
-    """
-    new = clone(state)
-    step_(
-        new,
-        gradient,
-        noise,
-        learning_rate=learning_rate,
-        data_size=data_size,
-        config=config,
-        temperature=temperature,
-        adapt_mass=adapt_mass,
-    )
-    return new
-
-
-@torch.no_grad()
-def step_(
-    state: State,
-    gradient: torch.Tensor,
-    noise: torch.Tensor | NoiseKey,
-    *,
-    learning_rate: PerChain,
-    data_size: float,
-    config: SGHMCConfig,
-    temperature: PerChain | None = None,
-    adapt_mass: bool = True,
-) -> None:
-    """:func:`step` in place, for large P.
+    temperature    T of this step, if not that of the configuration
+    adapt_mass     update M from this gradient; False once the mass is frozen
+    inplace        change ``state`` itself and return it (for large P); otherwise ``state`` is left untouched
 
     Products and sums are separate torch calls, never fused, so each result is rounded as IEEE prescribes and the bits
     of a chain do not depend on which other chains share the tensor.
     """
+    if not inplace:
+        state = clone(state)
     θ, r, α = state.position, state.momentum, config.friction
     T = config.temperature if temperature is None else temperature
     if adapt_mass:
@@ -185,6 +162,7 @@ def step_(
         _add_noise(r, noise, state.step, 1 - (1 - α) ** 2, T)
         θ.add_(half.mul_(r))
     state.step.add_(1)
+    return state
 
 
 def clone(state: State) -> State:
@@ -207,10 +185,10 @@ def from_tensors(tensors: dict[str, torch.Tensor]) -> State:
 
 
 def _adapt_mass(state: State, gradient: torch.Tensor, data_size: float, config: SGHMCConfig) -> None:
-    """M_{t−1} → M_t at constant w = M^(1/2) r.  The first M replaces a mere placeholder, so r stays then."""
+    """M_{t−1} → M_t at constant w = M^(1/2) r.  The first M replaces a placeholder, so r stays unchanged."""
     first = int(state.mass.updates) == 0
     before = None if first else state.mass.mass.clone()
-    mass_rule.update_(state.mass, gradient / data_size, config.beta, config.epsilon)
+    mass_rule.update(state.mass, gradient / data_size, config.beta, config.epsilon, inplace=True)
     if before is not None:
         state.momentum.mul_(before.div_(state.mass.mass).sqrt_())
 

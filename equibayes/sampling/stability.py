@@ -1,4 +1,4 @@
-"""The guard against a step that the curvature does not allow.
+"""Stability of a step: the largest learning rate that the curvature allows.
 
 Both integrators are stable on a Gaussian of curvature λ while κ = γλ/(NM) stays below a limit
 (``sghmc.stability_limit``: 4/α for ``baoa``, (4−2α)/α for ``paper``).  The posterior is not Gaussian: while γ decays,
@@ -8,8 +8,7 @@ harmless on the way down can then be fatal when a cycle returns to it in one jum
 1. estimate the largest curvature in units of the mass, the top eigenvalue of M^(−1/2) H M^(−1/2)
 (``largest_curvature``), 2. cap γ by it (``max_learning_rate``),
 
-and on the way watch for a chain that leaves nevertheless (``diverging``), which is cheaper to roll back before NaN
-than after.
+and detect a chain that diverges nevertheless (``diverging``), which is cheaper to roll back before NaN than after.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def largest_curvature(
     start: torch.Tensor | None = None,
     seed: int = 0,
 ) -> Curvature:
-    """Power iteration on A = M^(−1/2) H M^(−1/2), all chains at once; one Hessian product [K, P] an iteration.
+    """Power iteration on A = M^(−1/2) H M^(−1/2), all chains at once; one Hessian product [K, P] per iteration.
 
     Power iteration finds the eigenvalue largest in size.  If that is negative (a saddle), it is used as a shift and
     the iteration repeated: A − λ_min I has the top of A as its largest.  Only the top matters for stability.
@@ -115,7 +114,7 @@ def diverging(
     kinetic_factor: float = 2.0,
     potential_rise: float = 2.0,
 ) -> torch.Tensor:
-    """Which chains are leaving, [K] bool, from the last H records of kinetic temperature and û, both [H, K], oldest
+    """Which chains are diverging, [K] bool, from the last H records of kinetic temperature and û, both [H, K], oldest
     first.
 
     A chain is diverging if, in the last record,

@@ -1,6 +1,8 @@
-"""The program in processes of its own, started in milliseconds: torch is imported once, in a server that forks for each run.
+"""The program in processes of its own, started in milliseconds: torch is imported once, in a server that forks for
+each run.
 
-A run is a real process: it can be killed, and nothing that it does can reach the test but through its files, output and status.
+A run is a real process: it can be killed, and nothing that it does can reach the test but through its files, output
+and status.
 """
 
 import multiprocessing
@@ -42,6 +44,13 @@ def run(argv: list[str], folder: Path, *, file_size: int | None = None) -> tuple
     """Status, stdout and stderr of a whole run."""
     status = finish(start(argv, folder, file_size=file_size))
     return status, (folder / "out.txt").read_text(), (folder / "err.txt").read_text()
+
+
+def completed(argv: list[str], folder: Path) -> Path:
+    """The folder of a run that nothing disturbed and that printed no error."""
+    status, _, err = run(argv, folder)
+    assert (status, err) == (0, "")
+    return folder
 
 
 def wait_for(path: Path, process: BaseProcess, seconds: float = 60.0) -> None:

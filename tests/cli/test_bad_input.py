@@ -1,4 +1,5 @@
-"""Every kind of bad input: one line with file, frame and remedy, and status 2; the same words as an exception in Python."""
+"""Every kind of bad input: one line with file, frame and remedy, and status 2; the same words as an exception in
+Python."""
 
 import gzip
 import os
@@ -93,15 +94,15 @@ TEXTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         GOOD + frame(header=PERIODIC.format(lattice="5 0 0 0 5 0 5 5 0")),
         ("a.xyz, frame 1: periodic, but its cell has no volume", "give the cell"),
     ),
-    "two atoms at one place": (
+    "two atoms that coincide": (
         "a.xyz",
         GOOD + frame(rows=("O 0 0 0 0 0 0", "H 0.7 0.5 0 0 0 0", "H 0.7 0.5 0.0001 0 0 0")),
-        ("a.xyz, frame 1: atoms 1 and 2 (from 0) are at one place", "mend the frame"),
+        ("a.xyz, frame 1: atoms 1 and 2 (from 0) coincide", "correct the frame"),
     ),
-    "two atoms at one place across the boundary": (
+    "two atoms that coincide across the boundary": (
         "a.xyz",
         frame(header=PERIODIC.format(lattice="5 0 0 0 5 0 0 0 5"), rows=("He 0 1 1 0 0 0", "He 5 1 1 0 0 0")),
-        ("a.xyz, frame 0: atoms 0 and 1 (from 0) are at one place", "mend the frame"),
+        ("a.xyz, frame 0: atoms 0 and 1 (from 0) coincide", "correct the frame"),
     ),
     "too few rows": (
         "a.xyz",
@@ -119,7 +120,7 @@ TEXTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "element X": (
         "a.xyz",
         frame(rows=("X 0 0 0 0 0 0",)),
-        ("a.xyz, frame 0: atom 0 (from 0) has atomic number 0", "mend it"),
+        ("a.xyz, frame 0: atom 0 (from 0) has atomic number 0", "correct it"),
     ),
     "prose": ("a.xyz", "Dear reader,\n", ("a.xyz, frame 0: begins with 'Dear reader,'", "not an xyz file")),
     "empty": ("a.xyz", "", ("a.xyz: the file is empty", "write or download it again")),
@@ -165,9 +166,12 @@ ARRAY_CASES: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
     "flat positions": ({"R": np.zeros((2, 9))}, ("a.npz: array 'R' has shape (1, 2, 9)", "give (frames, atoms, 3)")),
     "negative element": (
         {"z": np.array([8, -1, 1])},
-        ("a.npz, frame 0: atom 1 (from 0) has atomic number -1", "mend it"),
+        ("a.npz, frame 0: atom 1 (from 0) has atomic number -1", "correct it"),
     ),
-    "element 119": ({"z": np.array([8, 1, 119])}, ("a.npz, frame 0: atom 2 (from 0) has atomic number 119", "mend it")),
+    "element 119": (
+        {"z": np.array([8, 1, 119])},
+        ("a.npz, frame 0: atom 2 (from 0) has atomic number 119", "correct it"),
+    ),
     "pickled objects": ({"F": np.array([{}, {}], dtype=object)}, ("a.npz: cannot be read", "write plain arrays")),
     "complex energies": ({"E": np.zeros(2, complex)}, ("a.npz: array 'E' is of type complex128", "write those")),
     "unknown unit": ({"e_unit": "kcal"}, ("a.npz: unknown energy unit 'kcal'", "did you mean 'kcal/mol'")),

@@ -17,7 +17,8 @@ from tests.runs import ethanol_frames, small_config
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A posterior, and 40 frames whose labels differ from its predictions by 3 σ (forces) and 1 σ (energies), in the mean square."""
+    """A posterior, and 40 frames whose labels differ from its predictions by 3 σ (forces) and 1 σ (energies), in the
+    mean square."""
     folder, rng = tmp_path_factory.mktemp("calibrate"), np.random.default_rng(0)
     sample(ethanol_frames(60), small_config({"data": {"validation": 12}}), output=folder / "a.posterior", device="cpu")
     posterior, frames = load(folder / "a.posterior"), []
@@ -59,7 +60,7 @@ def test_in_place_and_out_again(made: tuple[Path, Path], file: Path, capsys: pyt
     out = good([str(file), str(made[1])], capsys)
     assert "Calibration on made.xyz, 40 frames" in out
     assert "forces: scale is better than none on frames left out, by" in out
-    assert "energies: left alone: no method is clearly better on frames left out (the best, scale, by" in out
+    assert "energies: unchanged: no method is clearly better on frames left out (the best, scale, by" in out
     assert "forces: intervals of guaranteed coverage for 50, 68, 90, 95 %" in out
     rows = {line.split()[0]: line.split() for line in out.splitlines()[1:4]}
     assert rows["forces"][:3] == ["forces", "scale", "×"]
@@ -75,7 +76,7 @@ def test_in_place_and_out_again(made: tuple[Path, Path], file: Path, capsys: pyt
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("calibration"))
     assert line.split(maxsplit=1)[1] == f"forces scale (σ × {factor:.2f}), energies none; on made.xyz, 40 frames"
 
-    assert "calibration taken out" in good([str(file), "--remove"], capsys)
+    assert "calibration removed" in good([str(file), "--remove"], capsys)
     assert file.read_bytes() == before
     assert "there was no calibration" in good([str(file), "--remove"], capsys)
     assert file.read_bytes() == before
@@ -97,7 +98,7 @@ def test_another_file(made: tuple[Path, Path], file: Path, tmp_path: Path, capsy
 
 def test_a_method_by_name(made: tuple[Path, Path], file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = good([str(file), str(made[1]), "--method", "species"], capsys)
-    assert "forces: species, as you asked" in out
+    assert "forces: species, as requested" in out
     assert "forces: σ of H × " in out
     assert "invalid choice: 'magic'" in bad([str(file), str(made[1]), "--method", "magic"], capsys)
 
@@ -112,7 +113,7 @@ def test_forces_alone(made: tuple[Path, Path], file: Path, tmp_path: Path, capsy
     path = tmp_path / "forces.xyz"
     path.write_text("\n".join(line for line in made[1].read_text().replace("REF_energy", "other").splitlines()) + "\n")
     out = good([str(file), str(path)], capsys)
-    assert "energies: left alone: no labelled frames, 10 are needed to calibrate on" in out
+    assert "energies: unchanged: no labelled frames, 10 are needed to calibrate on" in out
     assert "forces: scale" in out
 
 

@@ -88,7 +88,8 @@ def test_a_test_set_of_no_use_is_refused_before_the_training(text: str, message:
 
 
 def test_winners() -> None:
-    """Low errors, high likelihood and AUC, coverage near its nominal value; equals share, and nothing wins against nobody."""
+    """Low errors, high likelihood and AUC, coverage near its nominal value; equals share, and nothing wins against
+    nobody."""
 
     def row(method: str, **values: float | None) -> Row:
         return Row(method, values, 1, 10, None)
@@ -103,7 +104,7 @@ def test_winners() -> None:
     cells = {heading: [line[i].strip() for line in table.rows] for i, heading in enumerate(table.headings)}
     assert cells["MAE-F"] == ["10.0*", "20.0"]
     assert cells["MLL-F"] == ["2.000", "3.000*"]
-    assert cells["AUC"] == ["0.900*", "0.900*"]
+    assert cells["ROC AUC"] == ["0.900*", "0.900*"]
     assert cells["in 68 %"] == ["90.0", "65.0*"]
     assert cells["MAE-E"] == ["1.0", "–"]
     assert cells["MLL-E"] == ["–", "–"]

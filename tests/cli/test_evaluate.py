@@ -12,20 +12,11 @@ from equibayes.cli.main import main
 from equibayes.data import read
 from equibayes.evaluation.evaluated import evaluate
 from equibayes.posterior.file import load
-from equibayes.posterior.sample import sample
-from tests.runs import ethanol_frames, small_config
 
 KEYS = [f"{kind}_{name}" for kind in ("force", "energy") for name in
         ("mae", "rmse", "mll", "auc", "ece", "nece", "miscalibration_area", "ence", "crps", "spearman",
          "coverage_50", "coverage_68", "coverage_90", "coverage_95")]  # fmt: skip
 DATA = "bundled:ethanol@1000:1030"
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("evaluate") / "ethanol.posterior"
-    sample(ethanol_frames(), small_config({"burn_in": {"steps": 160}}), output=path, device="cpu")
-    return path
 
 
 def metrics_of(argv: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:

@@ -38,7 +38,7 @@ def test_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = explained(file, capsys).splitlines()
     words = {line.split()[0]: line for line in lines}
     assert "ethanol.posterior" in words["posterior"]
-    assert "kB, format 1, written by equibayes" in words["posterior"]
+    assert "kB, format 2, written by equibayes" in words["posterior"]
     assert "bundled:ethanol@0:20: 16 frames with 144 atoms to learn from, 4 held back" in words["data"]
     assert "fingerprint" in lines[2]
     assert "species H, C, O" in lines[2]
@@ -51,7 +51,7 @@ def test_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "of the momenta (1 is right); minibatches add at most" in words["temperature"]
     assert "reference lstsq: H -" in words["energy"]
     assert words["units"].endswith("energy eV, force eV/Å, length Å, stress eV/Å³")
-    assert "none: σ as the model states it" in words["calibration"]
+    assert "none: σ as predicted by the model" in words["calibration"]
     assert "more cycles would tell" in words["note"]
 
 
@@ -78,13 +78,22 @@ def test_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_verdicts_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verdict = load(file).verdict
-    good = {**verdict, "r_hat_forces": 1.02, "ess_forces": 123.4, "warnings": [], "events": ["chain 1 was rolled back"]}
+    good = {
+        **verdict,
+        "draws_per_chain": 40,
+        "r_hat_forces": 1.02,
+        "ess_forces": 123.4,
+        "warnings": [],
+        "events": ["chain 1 was rolled back"],
+    }
     out = explained(changed(file, verdict=good), capsys)
     assert "R-hat of predicted forces 1.02 (1 is agreement; here the chains agree), effective sample size 123" in out
     assert "guard        acted 1 times, first: chain 1 was rolled back" in out
     assert "note" not in out
     out = explained(changed(file, verdict={**good, "r_hat_forces": 2.5}), capsys)
     assert "2.50 (1 is agreement; here the chains stay apart)" in out
+    out = explained(changed(file, verdict={**good, "r_hat_forces": 2.5, "draws_per_chain": 8}), capsys)
+    assert "2.50 (8 draws per chain; below about 20 it says little" in out
 
 
 def test_a_senseless_calibration(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,8 @@ def newest(folder: Path) -> int:
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
-    """kill -9 five times within one study, on a slow disk so that most kills hit a write; then the same files, byte for byte."""
+    """kill -9 five times within one study, on a slow disk so that most kills hit a write; then the same files, byte
+    for byte."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()
     broken.mkdir()

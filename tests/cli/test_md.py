@@ -25,10 +25,7 @@ FILES = ("t.xyz", "t-md/md.log", "t-md/candidates.xyz", "t-md/md.svg")
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    status, _, err = program.run(RUN, folder)
-    assert (status, err) == (0, "")
-    return folder
+    return program.completed(RUN, tmp_path_factory.mktemp("whole"))
 
 
 def assert_same_files(folder: Path, expected: Path) -> None:

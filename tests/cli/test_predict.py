@@ -11,18 +11,9 @@ from ase.io import write
 from equibayes.cli.main import main
 from equibayes.data import read
 from equibayes.posterior.file import load
-from equibayes.posterior.sample import sample
 from tests.cli import program
-from tests.runs import ethanol_frames, small_config
 
 DATA = "bundled:ethanol@1000:1030"
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("predict") / "ethanol.posterior"
-    sample(ethanol_frames(), small_config({"burn_in": {"steps": 160}}), output=path, device="cpu")
-    return path
 
 
 @pytest.fixture
@@ -102,7 +93,7 @@ def test_fewer_samples_members_intervals(file: Path, tmp_path: Path, capsys: pyt
         ensemble = atoms.arrays["forces_ensemble"].reshape(9, 3, 2)
         np.testing.assert_allclose(ensemble.std(-1), atoms.arrays["forces_epistemic"], atol=2e-8)
         np.testing.assert_allclose(atoms.arrays["forces_interval"], 1.959964 * atoms.arrays["forces_std"], atol=2e-8)
-    assert "note: this posterior is not calibrated: intervals take σ at its word" in out
+    assert "note: this posterior is not calibrated: intervals use σ as it is" in out
 
 
 def test_a_calibrated_posterior(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +178,7 @@ def test_an_energy_that_no_label_fixed_is_said_to_be_one(
     write(tmp_path / "methanol.xyz", methanol, format="extxyz")
     frames, out = predicted([str(file), str(tmp_path / "methanol.xyz")], tmp_path / "p.xyz", capsys)
     assert frames[0].info["energy_up_to_a_constant"]
-    assert "note: energies of 1 frames hold only up to a constant, first: methanol.xyz, frame 0;" in out
+    assert "note: energies of 1 frames are defined only up to a constant, first: methanol.xyz, frame 0;" in out
     assert main(["evaluate", str(file), str(tmp_path / "methanol.xyz")]) == 0
     assert "energies of these molecules are known only up to a constant" in capsys.readouterr().out
     seen = read(DATA)[0].to_atoms()
@@ -195,6 +186,6 @@ def test_an_energy_that_no_label_fixed_is_said_to_be_one(
     seen.calc = None
     write(tmp_path / "both.xyz", [methanol, seen], format="extxyz")
     assert main(["evaluate", str(file), str(tmp_path / "both.xyz")]) == 0
-    assert "energies of 1 frames hold only up to a constant and are not compared" in capsys.readouterr().out
+    assert "energies of 1 frames are defined only up to a constant and are not compared" in capsys.readouterr().out
     assert main(["info", str(file)]) == 0
     assert "the data do not tell these elements apart" in capsys.readouterr().out

@@ -1,4 +1,5 @@
-"""What can go wrong around a run: one line on stderr that names the thing and the remedy, status 2, and nothing lost."""
+"""What can go wrong around a run: one line on stderr that names the thing and the remedy, status 2, and nothing
+lost."""
 
 import os
 import subprocess
@@ -65,7 +66,7 @@ def assert_one_line(err: str, *parts: str) -> None:
         (["burn_in.steps=0"], ["burn_in.steps=0: must be at least 1"]),
         (["burn_in.batch_size=0"], ["burn_in.batch_size=0: must be at least 1"]),
         (["guard.interval=0"], ["guard.interval=0: must be at least 1"]),
-        (["burn_in.freeze_mass=1.5"], ["burn_in.freeze_mass=1.5: must be a share between 0 and 1"]),
+        (["burn_in.freeze_mass=1.5"], ["burn_in.freeze_mass=1.5: must be above 0 and at most 1"]),
         (["prior.group_widths={readout: 0}"], ["prior.group_widths.readout=0.0: must be positive"]),
         (["data.validation=-1"], ["data.validation=-1: must be at least 0"]),
         (["chains=abc"], ["chains='abc': must be a whole number"]),
@@ -93,6 +94,7 @@ def test_settings(words: list[str], parts: list[str], tmp_path: Path, capsys: py
         ("- a\n- b\n", "s.yaml: expected settings as 'key: value', got a list"),
         ("burn_in:\n  stebs: 5\n", "burn_in.stebs: no such setting; did you mean 'steps'?"),
         ("1: 2\n", "1: no such setting"),
+        ("guard:\n  safety: 0.5\n", "guard.safety: this setting no longer exists (fixed at 0.5); leave it out"),
     ],
 )
 def test_yaml(text: str, part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +193,7 @@ def test_disk_full(mount: Path, whole: bytes) -> None:
     filler.write_bytes(bytes(180_000))  # a checkpoint takes 80 to 120 kB, and two are kept
     status, out, err = program.run(sample(), mount)
     assert status == 2, out
-    assert_one_line(err, "a.run/", "the disk is full; nothing that was there is lost", "continue with --resume")
+    assert_one_line(err, "a.run/", "the disk is full; existing files are intact", "continue with --resume")
     assert list((mount / "a.run").glob("checkpoint-*")), "what was there is there"
     assert not list(mount.rglob(".*.tmp"))
     filler.unlink()
@@ -212,7 +214,7 @@ def test_no_file_may_grow(tmp_path: Path, whole: bytes) -> None:
     """The same by a limit of the process: works without any rights."""
     status, _, err = program.run(sample(), tmp_path, file_size=20_000)
     assert status == 2
-    assert_one_line(err, "a.run/", "no room (File too large)", "continue with --resume")
+    assert_one_line(err, "a.run/", "no space left (File too large)", "continue with --resume")
     status, _, err = program.run(sample(), tmp_path, file_size=85_000)
     assert status == 2
     assert_one_line(err, "a.run/checkpoint-", "continue with --resume")
@@ -332,7 +334,7 @@ def test_two_at_once(tmp_path: Path) -> None:
         sample(str(tmp_path / "a.posterior"), "--resume", "burn_in.steps=200"), tmp_path / "second"
     )
     assert status == 2
-    assert_one_line(err, "another equibayes is at work there")
+    assert_one_line(err, "another equibayes is running there")
     assert program.finish(first) == 0
 
 

@@ -27,10 +27,7 @@ CHECKPOINT = "a.run/checkpoint-{:010d}.safetensors"
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("whole")
-    status, _, err = program.run(RUN, folder)
-    assert (status, err) == (0, "")
-    return folder
+    return program.completed(RUN, tmp_path_factory.mktemp("whole"))
 
 
 def assert_same_result(folder: Path, uninterrupted: Path) -> None:
@@ -63,10 +60,12 @@ def newest_step(folder: Path) -> int:
 
 
 def test_killed_at_random_moments(tmp_path: Path, uninterrupted: Path) -> None:
-    """kill -9, 26 times within one run: once before anything is there, then each at a random moment after a new checkpoint.
+    """kill -9, 26 times within one run: once before anything is there, then each at a random moment after a new
+    checkpoint.
 
-    Checkpoints are written every second step, on a disk that takes 50 ms to flush a file, so that most moments lie within a write:
-    before or after the new file takes its name.  The moments are seeded; what they hit depends on the machine.
+    Checkpoints are written every second step, on a disk that takes 50 ms to flush a file, so that most moments lie
+    within a write: before or after the new file takes its name.  The moments are seeded; what they hit depends on the
+    machine.
     """
     rng = random.Random(3)
     steps, hits = [-1], 0

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from equibayes.data import Structure
-from equibayes.data.graph import EMPTY_SLOT_DISTANCE, Graph, concatenate, graph_of, pad_graph, stack_chains
+from equibayes.data.graph import EMPTY_SLOT_DISTANCE, Graph, concatenate, graph_of, pad_graph
 from equibayes.data.neighbors import neighbor_list
 from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
+from tests.models import stack_chains
 from tests.samples import SPECIES_OF, ethanol, one_atom_cell, salt, silicon, slab, water
 
 R_MAX = 4.0

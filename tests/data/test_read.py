@@ -78,7 +78,8 @@ def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
 
 
 def relabelled(tmp_path: Path, energy_key: str, forces_key: str, keep: bool = False) -> Path:
-    """Two frames labelled under these keys: energies 1, 2 and forces all 1, all 2; with `keep` also ASE's own labels."""
+    """Two frames labelled under these keys: energies 1, 2 and forces all 1, all 2; with `keep` also ASE's own
+    labels."""
     images = []
     for index in range(2):
         atoms = water(index)
@@ -331,7 +332,7 @@ def test_split_file_with_a_frame_outside(write_as: Writer, frames: list[Atoms]) 
     with pytest.raises(InputError, match=r"a.xyz@train: no frame 4; there are 4"):
         read(f"{path}@train")
     (path.parent / "a.splits.json").write_text(json.dumps({"train": [0.5]}))
-    with pytest.raises(InputError, match="split train is no list of frame numbers"):
+    with pytest.raises(InputError, match="split train is not a list of frame numbers"):
         read(f"{path}@train")
 
 

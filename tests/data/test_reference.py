@@ -93,7 +93,7 @@ def test_given() -> None:
     assert reference.total([6, 1, 1, 1, 1]) == -1040.0
     with pytest.raises(InputError, match="no given energy for C"):
         fit(data, "given", {"H": -10.0})
-    with pytest.raises(InputError, match="'Cc' is the symbol of no element"):
+    with pytest.raises(InputError, match="'Cc' is not a chemical symbol"):
         fit(data, "given", {"Cc": -10.0})
     with pytest.raises(InputError, match="not finite"):
         fit(data, "given", {"H": -10.0, "C": float("nan")})

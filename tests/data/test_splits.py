@@ -57,9 +57,9 @@ def test_sizes_that_cannot_be(sizes: dict, message: str) -> None:
 
 
 def test_a_frame_in_two_splits_is_named() -> None:
-    with pytest.raises(InputError, match="frame 7 stands in splits train and test"):
+    with pytest.raises(InputError, match="frame 7 is in splits train and test"):
         check_disjoint({"train": np.array([1, 7]), "test": np.array([0, 7])})
-    with pytest.raises(InputError, match="frame 3 stands twice in split train"):
+    with pytest.raises(InputError, match="frame 3 is twice in split train"):
         check_disjoint({"train": np.array([3, 3])})
 
 

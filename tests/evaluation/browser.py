@@ -1,6 +1,7 @@
 """A headless Chromium, driven over its debugging pipe: no driver program and no package is needed.
 
-The DevTools protocol is JSON with a zero byte at the end of every message; Chromium reads them from descriptor 3 and writes to 4.
+The DevTools protocol is JSON with a zero byte at the end of every message; Chromium reads them from descriptor 3 and
+writes to 4.
 """
 
 import base64
@@ -41,7 +42,8 @@ def find_chromium() -> str | None:
 
 
 class Browser:
-    """One page.  `requests` are the addresses it asked for, `complaints` what it wrote to the console as error or warning."""
+    """One page.  `requests` are the addresses it asked for, `complaints` what it wrote to the console as error or
+    warning."""
 
     def __init__(self, read: int, write: int) -> None:
         self.read, self.write = read, write

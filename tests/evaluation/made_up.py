@@ -19,7 +19,8 @@ CHAINS = 2
 def made_up(
     name: str = "near", frames: int = 40, *, k: int = 4, size: float = 0.05, too_small: float = 1.0, seed: int = 0
 ) -> Evaluated:
-    """Ethanol whose errors are Gaussian, `too_small` times as wide as σ says; σ is about `size` eV/Å and differs between atoms."""
+    """Ethanol whose errors are Gaussian, `too_small` times as wide as σ says; σ is about `size` eV/Å and differs
+    between atoms."""
     structures = list(read(f"bundled:ethanol@0:{frames}"))
     return evaluated_of(name, structures, k=k, size=size, too_small=too_small, seed=seed)
 

@@ -119,7 +119,7 @@ def test_every_figure_as_svg_and_pdf(drawings: list[Drawing], tmp_path: Path) ->
         assert pdf.read_bytes().startswith(b"%PDF-")
         assert 4_000 < pdf.stat().st_size < 400_000
         page = drawing.inline()
-        assert "http" not in page, "no address of anything"
+        assert "http" not in page, "no external links"
         assert "var(--blue)" in page
         assert not [light for light, _ in PALETTE.values() if light in page], "every colour follows the theme"
         assert set(re.findall(r'(?:href="#|url\(#)([\w-]+)', page)) <= set(re.findall(r'id="([^"]+)"', page))
@@ -130,7 +130,7 @@ def test_axes_have_units(drawings: list[Drawing]) -> None:
         svg = drawing.inline()
         words = " ".join(re.findall(r">([^<>]+)</text>", svg))
         if drawing.name in ("roc", "reliability"):
-            assert "share" in words
+            assert "fraction" in words
         else:
             assert "meV/Å" in words, drawing.name
 

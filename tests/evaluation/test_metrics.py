@@ -1,4 +1,5 @@
-"""Metrics: numbers worked out by hand, independent libraries, and the mistakes that other packages were seen to make."""
+"""Metrics: numbers worked out by hand, independent libraries, and the mistakes that other packages were seen to
+make."""
 
 import math
 
@@ -110,7 +111,8 @@ def test_a_variance_in_place_of_sigma_shows(sample: tuple[np.ndarray, np.ndarray
 
 
 def test_change_of_unit(sample: tuple[np.ndarray, np.ndarray]) -> None:
-    """σ scales by c as the error does (a variance would by c²): scores scale by c, ln-densities move by ln c, shares stay."""
+    """σ scales by c as the error does (a variance would by c²): scores scale by c, ln-densities move by ln c, shares
+    stay."""
     error, sigma = sample
     c = 1 / KCAL_PER_MOL
     assert metrics.crps(c * error, c * sigma) == pytest.approx(c * metrics.crps(error, sigma))

@@ -28,7 +28,8 @@ HOSTILE = "a</script><img src=http://evil.example/x onerror=alert(1)>&\"'$y$"
 
 
 class Page(HTMLParser):
-    """Elements with their attributes, and the words outside of scripts and styles; complains about what is not closed."""
+    """Elements with their attributes, and the words outside of scripts and styles; complains about what is not
+    closed."""
 
     VOID = frozenset({"meta", "link", "br", "hr", "img", "input", "col"})
 
@@ -122,7 +123,7 @@ def test_every_section(full: tuple[Page, str]) -> None:
 
 def test_nothing_is_fetched(full: tuple[Page, str]) -> None:
     page, html = full
-    assert not re.search(r"https?:|//[a-z]", re.sub(r"//[^\n]*\n", "", html)), "no address of anything"
+    assert not re.search(r"https?:|//[a-z]", re.sub(r"//[^\n]*\n", "", html)), "no external links"
     for _, attributes in page.elements:
         for key in ("src", "href", "action", "data", "srcset", "poster"):
             assert str(attributes.get(key) or "#").startswith(("#", "data:,"))
@@ -178,7 +179,7 @@ def test_calibration_is_told(tmp_path: Path) -> None:
 def test_without_outliers(tmp_path: Path) -> None:
     page, _ = report(tmp_path, [made_up(size=1e-4)])
     words = page.words.replace("\u00a0", " ")
-    assert "No force component errs by more than 1 kcal/(mol Å)" in words
+    assert "No force component has an error above 1 kcal/(mol Å)" in words
     assert "ROC AUC has no value" in words
     assert "ROC curves: no data set has both outliers and good components" in words
     assert "No value for force AUC" in words
@@ -212,7 +213,7 @@ def test_missing_labels(missing: str, tmp_path: Path) -> None:
     if missing == "force":
         assert "not comparable: no force labels" in words
         assert "The force error is not known: no labels" in words
-        assert "Without force labels nobody can say whether σ is right" in words
+        assert "Without force labels it cannot be checked whether σ is right" in words
         assert "Density of errors: no force labels" in words
         assert "Energies are off by" in words
         assert re.search(r"[\d.]+ meV mean energy error of a structure", words.replace("\u00a0", " "))

@@ -1,4 +1,5 @@
-"""The report in a real browser: it loads in silence, the structures turn, and it reads in the dark, on a phone and on paper."""
+"""The report in a real browser: it loads in silence, the structures turn, and it reads in the dark, on a phone and on
+paper."""
 
 import re
 from collections.abc import Iterator

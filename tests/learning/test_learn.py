@@ -234,7 +234,7 @@ def test_files_keep_every_bit(tmp_path: Path) -> None:
 
 def mistakes() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"per_round": 0}, "per_round=0: must be at least 1"
-    yield {"target_sigma": -1.0}, "target_sigma=-1.0: must be positive, in eV/Å"
+    yield {"target_sigma": -1.0}, "target_sigma=-1.0: must be positive"
     yield {"select": {"trust_lo": "3x"}}, "select.trust_lo=3x: a multiple of the error on held-back frames needs some"
     yield {"select": {"kind": "bold"}}, "did you mean 'bald'"
     yield {"propose": "md"}, "propose=md: new structures have no label in a pool"

@@ -1,6 +1,8 @@
 """Chains that go on from the samples of an earlier posterior."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from equibayes.bayes.prior import StandardNormal
 from equibayes.data import Dataset
 from equibayes.errors import InputError
 from equibayes.learning.resample import ResampleSettings, resample, seed_of, starts, warm_config
+from equibayes.learning.settings import learn_config
+from equibayes.learning.study import Inputs, check_same_study
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.sample import sample
 from equibayes.run.chains import make_chains
@@ -96,7 +100,7 @@ def test_short_and_without_a_noise_free_start() -> None:
     assert plan.at(0).temperature == 1.0
     assert plan.freeze_mass_at == 5
     assert warm_config(small_config(), ResampleSettings(initial=1e-6)).burn_in.initial == 1e-5, "never below its end"
-    with pytest.raises(InputError, match=r"resample\.burn_in=0: must be a share above 0"):
+    with pytest.raises(InputError, match=r"resample\.burn_in=0: must be above 0 and at most 1"):
         ResampleSettings(burn_in=0)
 
 
@@ -129,3 +133,17 @@ def test_the_same_bits_again(before: Posterior) -> None:
     first, second = (resample(before, train, validation, small_config()) for _ in range(2))
     assert torch.equal(first.samples, second.samples)
     assert not torch.equal(first.samples, before.samples)
+
+
+def test_a_study_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    """Its settings hold two that became constants since."""
+    inputs, config = Inputs(ethanol_frames(4)), learn_config("quick", "tiny")
+    check_same_study(tmp_path, inputs, config)
+    content = json.loads((tmp_path / "study.json").read_text())
+    content["settings"]["sample"]["guard"] |= {"safety": 0.5, "iterations": 10}
+    (tmp_path / "study.json").write_text(json.dumps(content))
+    check_same_study(tmp_path, inputs, config)
+    content["settings"]["sample"]["guard"]["safety"] = 0.4
+    (tmp_path / "study.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"sample\.guard\.safety was 0\.4, is None"):
+        check_same_study(tmp_path, inputs, config)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from equibayes.bayes.model import ModelOutput, StochasticModel
-from equibayes.data.graph import concatenate, pad_graph, stack_chains
+from equibayes.data.graph import concatenate, pad_graph
 from equibayes.network.config import preset
-from tests.models import full_config, graph, random_weights, small_model
+from tests.models import full_config, graph, random_weights, small_model, stack_chains
 from tests.samples import ethanol, one_atom_cell, salt, silicon, water
 
 CHAINS = 3

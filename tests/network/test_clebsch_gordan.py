@@ -23,7 +23,8 @@ def test_no_triple_is_missing():
 
 @pytest.mark.parametrize(("a", "b"), [(a, b) for a in range(4) for b in range(4)])
 def test_orthogonality(a, b):
-    """The couplings of two l to all l3 together are a complete orthogonal change of basis, up to the norm 1/√(2·l3+1)."""
+    """The couplings of two l to all l3 together are a complete orthogonal change of basis, up to the norm
+    1/√(2·l3+1)."""
     rows = [coupling(a, b, c).reshape(-1, 2 * c + 1) * np.sqrt(2 * c + 1) for c in range(abs(a - b), a + b + 1)]
     matrix = np.concatenate(rows, 1)
     assert matrix.shape[0] == matrix.shape[1] == (2 * a + 1) * (2 * b + 1)

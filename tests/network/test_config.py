@@ -11,7 +11,7 @@ from equibayes.bayes.model import StochasticModel
 from equibayes.data.graph import graph_of
 from equibayes.errors import InputError
 from equibayes.network.config import PRESETS, NetworkConfig, preset
-from equibayes.network.scales import fit_scales, mean_neighbors, rms_force
+from equibayes.network.scales import fit_scales, force_scale, mean_neighbors
 from tests.models import random_weights
 from tests.samples import ethanol, rattled, salt, water
 
@@ -21,7 +21,8 @@ def labelled(structure, seed):
 
 
 def test_paper_preset_is_the_papers_network():
-    """Appendix A.1: 5 blocks, 64 channels, l ≤ 2 with both parities, cutoff 4 Å, 8 Bessel functions, radial net 64-64."""
+    """Appendix A.1: 5 blocks, 64 channels, l ≤ 2 with both parities, cutoff 4 Å, 8 Bessel functions, radial net
+    64-64."""
     config = preset("paper")
     assert (config.num_layers, config.channels, config.l_max, config.parity) == (5, [64, 64, 64], 2, True)
     assert (config.r_max, config.num_bessels, config.radial_mlp_depth, config.radial_mlp_width) == (4.0, 8, 2, 64)
@@ -37,7 +38,7 @@ def test_presets():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"l_max": 4}, "l_max=4: must be 0 to 3"),
+        ({"l_max": 4}, "l_max=4: must be between 0 and 3"),
         ({"l_max": -1}, "l_max=-1"),
         ({"r_max": 0.0}, "r_max=0.0"),
         ({"r_max": -3.0}, "r_max=-3.0"),
@@ -46,7 +47,7 @@ def test_presets():
         ({"polynomial_cutoff_p": 1}, "polynomial_cutoff_p=1"),
         ({"num_features": [4, 4]}, "needs l_max \\+ 1 = 3 numbers"),
         ({"num_features": 0}, "must be at least 1"),
-        ({"model_dtype": "float16"}, "must be float32 or float64"),
+        ({"model_dtype": "float16"}, "must be one of float32, float64"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -100,13 +101,14 @@ def test_isolated_atoms_have_no_neighbors():
 
 def test_no_forces():
     with pytest.raises(InputError, match="no forces"):
-        rms_force([water()])
+        force_scale([water()])
     with pytest.raises(InputError, match="all forces in the training data are 0"):
-        rms_force([replace(water(), forces=np.zeros((3, 3)))])
+        force_scale([replace(water(), forces=np.zeros((3, 3)))])
 
 
 def test_energies_of_species_are_sampled_where_structures_are_large():
-    """They move energies and nothing else, each atom's by its own number; small molecules do without, unless somebody wants them."""
+    """They move energies and nothing else, each atom's by its own number; small molecules do without, unless somebody
+    wants them."""
     small, large = labelled(ethanol(), 0), labelled(rattled(bulk("Si", cubic=True) * (3, 2, 1), 0.1, 0), 1)
     assert fit_scales(preset("tiny"), [small]).per_type_energy_shifts_trainable is False
     assert fit_scales(preset("tiny"), [large]).per_type_energy_shifts_trainable is True

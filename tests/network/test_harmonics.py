@@ -72,7 +72,8 @@ class TestCutoff:
         assert 0 < second.item() < 1e-4 * p**3
 
     def test_float32_keeps_its_digits_near_the_cutoff(self, p):
-        """The slope just inside the cutoff; summed over the many atoms that stand there in a crystal, its error is the stress'."""
+        """The slope just inside the cutoff; summed over the many atoms that stand there in a crystal, its error is
+        the stress'."""
         x = torch.tensor([[0.99]], requires_grad=True)
         (slope,) = torch.autograd.grad(polynomial_cutoff(x, p), x)
         exact = torch.tensor([[x.item()]], dtype=torch.float64, requires_grad=True)

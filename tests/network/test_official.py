@@ -117,7 +117,7 @@ class TestRefusals:
             ({"readout_mlp_hidden_layers_depth": 1}, "readout_mlp_hidden_layers_depth=1"),
             ({"convnet_resnet": True}, "convnet_resnet=True"),
             ({"convnet_nonlinearity_scalars": {"e": "tanh", "o": "tanh"}}, "convnet_nonlinearity_scalars="),
-            ({"l_max": 4, "num_features": 4}, "l_max=4: must be 0 to 3"),
+            ({"l_max": 4, "num_features": 4}, "l_max=4: must be between 0 and 3"),
             ({"preset": "XL"}, "preset=XL is not supported here"),
             ({"a_setting_of_tomorrow": 3}, "a_setting_of_tomorrow=3 is not known here"),
             ({"_target_": "allegro.model.AllegroModel"}, "built by allegro.model.AllegroModel"),

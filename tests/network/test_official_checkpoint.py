@@ -21,7 +21,8 @@ LOADER = {"_target_": "torch.utils.data.DataLoader", "batch_size": 2}
 
 
 def training(module, **model):
-    """Configuration of `nequip-train`: 6 frames of ethanol, one epoch, settings of the model from the data's statistics."""
+    """Configuration of `nequip-train`: 6 frames of ethanol, one epoch, settings of the model from the data's
+    statistics."""
     mapper = {"_target_": "nequip.data.transforms.ChemicalSpeciesToAtomTypeMapper", "model_type_names": TYPES}
     checkpoint = {"_target_": "lightning.pytorch.callbacks.ModelCheckpoint", "dirpath": ".", "filename": "best"}
     return {

@@ -19,7 +19,8 @@ def force_errors(
     differing_frames: float = 0.0,
     k: int = 8,
 ) -> Residuals:
-    """Force components of `frames` ethanol molecules whose true deviation is factor · √(aleatoric² + spread² · epistemic²)^power.
+    """Force components of `frames` ethanol molecules whose true deviation is factor · √(aleatoric² + spread² ·
+    epistemic²)^power.
 
     factor            one number, or one for each atomic number
     heavy_tails       Student's t with 4 degrees of freedom (same variance) instead of Gaussian errors

@@ -24,7 +24,8 @@ from tests.runs import ethanol_frames, small_config
 
 
 def test_a_right_sigma_is_left_alone() -> None:
-    """`spread` as the finite-k correction assumes it, so that `scale` is well specified too: r = 1 up to its caution."""
+    """`spread` as the finite-k correction assumes it, so that `scale` is well specified too: r = 1 up to its
+    caution."""
     residuals = force_errors(np.random.default_rng(0), 300, spread=spread_of(8))
     assert FITS["scale"](residuals).factor == pytest.approx(1.0, abs=0.01)
     species = FITS["species"](residuals).species
@@ -52,7 +53,8 @@ def test_both_parts_of_sigma_are_told_apart() -> None:
 
 
 def test_the_spread_never_vanishes() -> None:
-    """Errors that have nothing to do with the epistemic part: it is kept at a fifth of its usual weight, for what lies outside."""
+    """Errors that have nothing to do with the epistemic part: it is kept at a fifth of its usual weight, for what
+    lies outside."""
     fitted = FITS["parts"](force_errors(np.random.default_rng(3), 300, spread=0.0))
     assert fitted.spread == pytest.approx(spread_of(8) / 5)
 
@@ -165,8 +167,8 @@ def test_thirty_frames_never_worsen_forces(name: str) -> None:
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_thirty_frames_never_worsen_energies(name: str) -> None:
-    """Thirty numbers are few: in 300 worlds at worst a tenth of a nat is lost (more where tails are heavy), on average nothing; a
-    factor of 1.5 is mostly seen."""
+    """Thirty numbers are few: in 300 worlds at worst a tenth of a nat is lost (more where tails are heavy), on
+    average nothing; a factor of 1.5 is mostly seen."""
     gains = gains_on_new_frames(WORLDS[name], energy_errors, 300, 0)
     assert gains.mean() > -5e-3
     assert gains.min() > (-0.2 if name == "heavy tails" else -0.12), "worst loss, in nats"
@@ -200,7 +202,8 @@ def posterior() -> Posterior:
 
 
 def labelled(posterior: Posterior, factor: float, energy_factor: float, frames: int = 60) -> Dataset:
-    """Frames whose labels are drawn from the posterior's own predictive, with σ (of the full k) too small by the factors."""
+    """Frames whose labels are drawn from the posterior's own predictive, with σ (of the full k) too small by the
+    factors."""
     rng, spread = np.random.default_rng(0), spread_of(len(posterior))
     structures = []
     for structure, p in zip(

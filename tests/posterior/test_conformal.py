@@ -31,10 +31,11 @@ def test_levels_that_the_frames_allow() -> None:
 
 @pytest.mark.parametrize("level", [0.5, 0.9])
 def test_coverage_is_as_stated(level: float) -> None:
-    """Components of a configuration share a factor, sizes differ, tails are heavy; 4000 worlds of 19 configurations and a new one.
+    """Components of a configuration share a factor, sizes differ, tails are heavy; 4000 worlds of 19 configurations
+    and a new one.
 
-    The mean coverage must lie between `level` and the little that 19 configurations are careful by (1/20, plus what ties of whole
-    configurations add).  Its standard error is below 0.008; 3 of them are allowed.
+    The mean coverage must lie between `level` and the little that 19 configurations are careful by (1/20, plus what
+    ties of whole configurations add).  Its standard error is below 0.008; 3 of them are allowed.
     """
     rng = np.random.default_rng(1)
     covered = []

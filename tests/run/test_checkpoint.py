@@ -1,8 +1,6 @@
 """Checkpoints: whole or not there, verified when read, and enough to go on bit for bit."""
 
 import json
-import os
-import pickle
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,7 @@ from equibayes.run.interrupt import Interrupted
 from equibayes.run.records import MetricsLog
 from equibayes.run.state import RunState
 from equibayes.run.store import FolderStore, check_same_run
+from tests.damage import cut, empty, flip, foreign, pickled, text
 from tests.runs import Listener, ethanol_frames, runner_of, small_config
 
 
@@ -64,24 +63,16 @@ def test_a_write_that_fails_leaves_the_old(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files.os, "replace", fail)
-    with pytest.raises(InputError, match=r"checkpoint-0000000007\.safetensors: the disk is full; nothing .* --resume"):
+    with pytest.raises(
+        InputError, match=r"checkpoint-0000000007\.safetensors: the disk is full; existing files .* --resume"
+    ):
         checkpoint.save(tmp_path, 7, example(8))
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes() == before
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
 def flip_data(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-10] ^= 1
-    path.write_bytes(content)
+    flip(path, -10)
 
 
 def flip_header(path: Path) -> None:
@@ -90,37 +81,18 @@ def flip_header(path: Path) -> None:
     path.write_bytes(content.replace(b"0.333333", b"0.333343", 1))
 
 
-def text(path: Path) -> None:
-    path.write_text("weights go here\n" * 100)
-
-
-def foreign(path: Path) -> None:
-    save_file({"a": torch.zeros(3)}, path)
-
-
 def posterior_instead(path: Path) -> None:
     header = {"format": "equibayes-posterior", "format_version": 1}
     save_file({"a": torch.zeros(3)}, path, {"equibayes": json.dumps(header)})
 
 
 def newer(path: Path) -> None:
-    header = {"format": "equibayes-checkpoint", "format_version": 2}
+    header = {"format": "equibayes-checkpoint", "format_version": 3}
     save_file({"a": torch.zeros(3)}, path, {"equibayes": json.dumps(header)})
 
 
 def no_dictionary(path: Path) -> None:
     save_file({"a": torch.zeros(3)}, path, {"equibayes": "[1, 2]"})
-
-
-class Trap:
-    """Writes a file when it is unpickled."""
-
-    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
-        return os.system, ("touch sprung",)
-
-
-def pickled(path: Path) -> None:
-    path.write_bytes(pickle.dumps(Trap()))
 
 
 def folder(path: Path) -> None:
@@ -129,7 +101,7 @@ def folder(path: Path) -> None:
 
 
 DAMAGES = [
-    truncate,
+    cut,
     empty,
     flip_data,
     flip_header,
@@ -321,7 +293,7 @@ def test_what_a_kill_left_half_written_goes(tmp_path: Path) -> None:
 def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
     with (
         files.lock(tmp_path),
-        pytest.raises(InputError, match="another equibayes is at work there"),
+        pytest.raises(InputError, match="another equibayes is running there"),
         files.lock(tmp_path),
     ):
         pass

@@ -85,7 +85,9 @@ def test_energies_that_were_not_learned() -> None:
     found = verdict([*history(), good, bad], failed=(3,))
     assert (found["validation_energy_mae"], found["validation_energy_unlearned"]) == (40.0, 0.5)
     (warning,) = (word for word in found["warnings"] if "energies" in word)
-    assert warning.startswith("energies are not learned: their error on held-back frames is 40 eV, that of the energy reference")
+    assert warning.startswith(
+        "energies are not learned: their error on held-back frames is 40 eV, that of the energy reference"
+    )
     assert warning.endswith("raise burn_in.steps, or set network.per_type_energy_shifts_trainable=true")
     assert verdict(history())["validation_energy_mae"] is None
     assert verdict(history())["chains_without_energies"] == []
@@ -102,7 +104,7 @@ def test_lost_chains_are_not_called_diverged() -> None:
     """A worker that failed for good says nothing about its chains' learning rate."""
     state = RunState.start(torch.zeros(CHAINS, 5))
     state.history, state.lost = history(), {1: "its node is gone", 3: "its node is gone"}
-    found = judge(state, sample_config())
+    found = judge(state, small_config())
     assert found["failed_chains"] == []
     assert found["lost_chains"] == {"1": "its node is gone", "3": "its node is gone"}
     assert found["warnings"] == ["chains [1, 3] gave no samples: its node is gone"]
@@ -142,12 +144,24 @@ def test_heating_by_minibatches() -> None:
     assert "raise cycles.batch_size" in words
 
 
+def test_few_draws_say_little() -> None:
+    """A large R-hat from few draws is undecided, not bad."""
+    found = verdict(history(draws=8, offset=2.0))
+    assert found["draws_per_chain"] == 8
+    assert found["r_hat_forces"] > 1.2
+    (words,) = found["warnings"]
+    assert words.startswith(
+        f"R-hat of predicted forces is {found['r_hat_forces']:.2f} from 8 draws per chain: below about 20"
+    )
+    assert "undecided; more cycles would tell" in words
+
+
 def test_too_few_draws_to_tell() -> None:
     found = verdict(history(draws=3))
     assert found["r_hat_forces"] is None
     assert found["ess_forces"] is None
     (words,) = found["warnings"]
-    assert words.startswith("whether the chains agree cannot be told (3 draws a chain are too few")
+    assert words.startswith("whether the chains agree cannot be told (3 draws per chain are too few")
 
 
 def test_without_cycles_or_validation() -> None:

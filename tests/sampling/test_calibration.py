@@ -55,7 +55,7 @@ def ranks(batch: int, temperature: float = 1.0) -> np.ndarray:
         gradient = N / batch * likelihood_gradient(state.position, *data)
         gradient += PRIOR.gradient(state.position)
         options = {"learning_rate": p.learning_rate, "temperature": p.temperature, "adapt_mass": not p.mass_frozen}
-        sghmc.step_(state, gradient, key, data_size=N, config=config, **options)
+        sghmc.step(state, gradient, key, data_size=N, config=config, **options, inplace=True)
         if p.collect:
             below += state.position < truth
     return below.numpy()

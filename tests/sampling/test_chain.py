@@ -51,15 +51,15 @@ def test_minibatches_give_the_posterior_of_all_data() -> None:
 
 
 def test_the_loop_is_the_bare_steps() -> None:
-    """Bit for bit the same as calling `sghmc.step_` by hand."""
+    """Bit for bit the same as calling `sghmc.step` by hand."""
     start, key, config = torch.ones(2, 3).double(), NoiseKey(0, range(2)), sghmc.SGHMCConfig()
     state = sghmc.init(start)
     kept = []
     for step in range(SCHEDULE.total_steps):
         plan = SCHEDULE.at(step)
-        sghmc.step_(
+        sghmc.step(
             state, gaussian(state.position, start, step, plan).gradient, key, learning_rate=plan.learning_rate, data_size=1,
-            config=config, temperature=plan.temperature, adapt_mass=not plan.mass_frozen,
+            config=config, temperature=plan.temperature, adapt_mass=not plan.mass_frozen, inplace=True,
         )  # fmt: skip
         if plan.collect:
             kept.append(state.position.clone())

@@ -57,8 +57,8 @@ def autoregressive(chains, draws, phi, seed, offset=0.0):
 @pytest.mark.parametrize("offset", [0.0, 2.0])
 def test_agreement_with_arviz(chains, draws, phi, offset):
     """R-hat to rounding.  ESS within 5 %: the pair before the cut is made monotone here and not there.  Below 10
-    draws arviz
-    cannot see any correlation and reports S log10 S whatever the draws are; ours, which uses one pair, is not above it."""
+    draws arviz cannot see any correlation and reports S log10 S whatever the draws are; ours, which uses one pair, is
+    not above it."""
     array_stats = pytest.importorskip("arviz_stats.base").array_stats
     x = autoregressive(chains, draws, phi, seed=draws, offset=offset)
     ours = convergence(x)
@@ -99,9 +99,19 @@ def test_undefined_values_come_with_a_reason():
     few = convergence(np.zeros((8, 3, 2)))
     assert np.isnan(few.r_hat).all()
     assert np.isnan(few.ess).all()
-    assert "3 draws a chain are too few" in few.reason
+    assert "3 draws per chain are too few" in few.reason
     broken = convergence(np.stack([np.ones((2, 8)), np.random.default_rng(0).standard_normal((2, 8))], axis=-1))
     assert np.isnan(broken.r_hat).tolist() == [True, False]
     assert "the same in every draw" in broken.reason
     with pytest.raises(InputError, match="chains, draws"):
         convergence(np.zeros(5))
+
+
+def test_r_hat_of_few_draws_says_little():
+    """The largest of 16 quantities, independent draws: 1.2 to 1.6 with 4 to 8 draws per chain, near 1 with 100."""
+    rng = np.random.default_rng(0)
+    largest = {n: np.median(convergence(rng.normal(size=(4, n, 20, 16))).r_hat.max(-1)) for n in (4, 8, 20, 100)}
+    assert largest[4] == pytest.approx(1.6, abs=0.1)
+    assert largest[8] == pytest.approx(1.2, abs=0.05)
+    assert largest[20] < 1.1
+    assert largest[100] < 1.03

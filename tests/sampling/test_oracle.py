@@ -39,7 +39,7 @@ def ours(chains: int, burn_in: int, records: int, thin: int) -> torch.Tensor:
     gradient = torch.func.grad(lambda theta: potential(theta).sum())
     out = []
     for t in range(burn_in + records * thin):
-        sghmc.step_(
+        sghmc.step(
             state,
             gradient(state.position),
             key,
@@ -47,6 +47,7 @@ def ours(chains: int, burn_in: int, records: int, thin: int) -> torch.Tensor:
             data_size=12,
             config=config,
             adapt_mass=t < burn_in // 2,
+            inplace=True,
         )
         if t >= burn_in and (t - burn_in) % thin == thin - 1:
             out.append(network(state.position, GRID))

@@ -99,14 +99,16 @@ def test_noise_free_start_and_ramp():
 
 
 def test_mixing_budget_of_the_paper():
-    """Σγ: 1446 in burn-in, 1.4 between the freeze and the first sample, 25 in K = 50 000 steps, so 50 in a full period."""
+    """Σγ: 1446 in burn-in, 1.4 between the freeze and the first sample, 25 in K = 50 000 steps, so 50 in a full
+    period."""
     plan = Schedule(BurnIn(freeze_mass_at=900_000), Cycles("rise_and_fall"))
-    assert plan.mixing_budget(0, 1_000_000) == pytest.approx(1446, rel=1e-3)
-    assert plan.mixing_budget(900_000, 1_000_000) == pytest.approx(1.4, rel=0.05)
-    assert plan.mixing_budget(1_000_000, 1_000_000 + plan.cycle_steps) == pytest.approx(50, rel=1e-6)
-    assert plan.sample_correlation(0.01) == pytest.approx(math.exp(-0.5))
+    rates = plan.learning_rates()
+    assert rates[:1_000_000].sum() == pytest.approx(1446, rel=1e-3)
+    assert rates[900_000:1_000_000].sum() == pytest.approx(1.4, rel=0.05)
+    assert rates[1_000_000:][: plan.cycle_steps].sum() == pytest.approx(50, rel=1e-6)
     zhang = Schedule(BurnIn(), Cycles("restart"))
-    assert zhang.sample_correlation(0.01) == pytest.approx(0.78, abs=0.005)
+    between = zhang.learning_rates()[1_000_000:][: zhang.cycle_steps].sum()
+    assert math.exp(-0.01 * between) == pytest.approx(0.78, abs=0.005), "correlation of samples where λ/(NM) = 0.01"
 
 
 @pytest.mark.parametrize(

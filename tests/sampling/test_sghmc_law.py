@@ -18,7 +18,9 @@ def run(gradient, position, steps, *, seed, gamma, config, n=1.0, adapt_steps=0,
     state = sghmc.init(position, key, temperature=config.temperature, mass=mass)
     for t in range(steps):
         g = gradient(state.position)
-        sghmc.step_(state, g, key, learning_rate=gamma, data_size=n, config=config, adapt_mass=t < adapt_steps)
+        sghmc.step(
+            state, g, key, learning_rate=gamma, data_size=n, config=config, adapt_mass=t < adapt_steps, inplace=True
+        )
     return state
 
 
@@ -30,7 +32,8 @@ def chi2_pvalue(statistic: float, degrees: int) -> float:
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 @pytest.mark.parametrize(("integrator", "kappa", "width"), [("baoa", 4.0, 1.0), ("paper", 0.01, 1.000263)])
 def test_many_scalar_chains_have_the_exact_law(integrator, kappa, width, temperature):
-    """θ ~ N(0, T/λ) by Kolmogorov–Smirnov; configurational temperature λθ²/T and kinetic r²/T as sums of K squares, by χ²."""
+    """θ ~ N(0, T/λ) by Kolmogorov–Smirnov; configurational temperature λθ²/T and kinetic r²/T as sums of K squares,
+    by χ²."""
     curvature, K = 50.0, 8000
     config = sghmc.SGHMCConfig(integrator=integrator, temperature=temperature)
     start = torch.full((K, 1), 2 / curvature**0.5, dtype=torch.float64)
@@ -65,7 +68,8 @@ def tracking_law() -> tuple[np.ndarray, np.ndarray]:
 
 
 def run_tracking(beta: float, gamma: float, steps: int, config: sghmc.SGHMCConfig, chains: int = 4000) -> sghmc.State:
-    """The real step with a mass that follows the gradient, M = √a + ε with a running mean a of g² (RMSprop, no maximum)."""
+    """The real step with a mass that follows the gradient, M = √a + ε with a running mean a of g² (RMSprop, no
+    maximum)."""
     key = NoiseKey(3, range(chains))
     state = sghmc.init(torch.zeros(chains, 1, dtype=torch.float64) + 0.5, key)
     a = state.position.square()
@@ -73,7 +77,7 @@ def run_tracking(beta: float, gamma: float, steps: int, config: sghmc.SGHMCConfi
         g = state.position.clone()
         a = beta * a + (1 - beta) * g.square()
         state.mass.mass.copy_(a.sqrt() + ε)
-        sghmc.step_(state, g, key, learning_rate=gamma, data_size=1, config=config, adapt_mass=False)
+        sghmc.step(state, g, key, learning_rate=gamma, data_size=1, config=config, adapt_mass=False, inplace=True)
     return state
 
 
@@ -122,8 +126,15 @@ def test_two_wells_at_a_large_step():
         state, inside = sghmc.init(start, key), 0.0
         for t in range(500):
             gradient = 4 * b * state.position * (state.position.square() - 1)
-            sghmc.step_(
-                state, gradient, key, learning_rate=kappa / (8 * b), data_size=1, config=config, adapt_mass=False
+            sghmc.step(
+                state,
+                gradient,
+                key,
+                learning_rate=kappa / (8 * b),
+                data_size=1,
+                config=config,
+                adapt_mass=False,
+                inplace=True,
             )
             if t >= 300:
                 inside += float((state.position.abs() < 0.3).double().mean()) / 200

@@ -40,7 +40,8 @@ def trajectory(gradient, start, steps, *, gamma, n, config, **options):
 
 @pytest.mark.parametrize("integrator", ["paper", "baoa"])
 def test_temperature_zero_is_amsgrad_by_hand(integrator):
-    """The printed update with v, while the mass adapts: v ← (1−α)v − (α/N)∇u, θ ← θ + γ' v/M; γ' = (1−α/2)γ for baoa."""
+    """The printed update with v, while the mass adapts: v ← (1−α)v − (α/N)∇u, θ ← θ + γ' v/M; γ' = (1−α/2)γ for
+    baoa."""
     N, gamma, alpha, beta, epsilon = 30.0, 1e-2, 0.1, 0.999, 1e-3
     start = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(2, 6)
     config = sghmc.SGHMCConfig(integrator=integrator, temperature=0.0)
@@ -59,7 +60,8 @@ def test_temperature_zero_is_amsgrad_by_hand(integrator):
 
 
 def test_temperature_zero_is_torch_amsgrad():
-    """torch.optim.Adam(amsgrad=True) on û/N, with its bias correction of the first moment undone by lr = γ(1−(1−α)^t)."""
+    """torch.optim.Adam(amsgrad=True) on û/N, with its bias correction of the first moment undone by lr =
+    γ(1−(1−α)^t)."""
     N, gamma = 30.0, 1e-2
     start = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(2, 6)
     config = sghmc.SGHMCConfig(integrator="paper", temperature=0.0)
@@ -155,7 +157,7 @@ def test_step_is_pure_and_equals_the_step_in_place():
     options = {"learning_rate": 1e-3, "data_size": 20, "config": sghmc.SGHMCConfig()}
     new = sghmc.step(state, gradient, key, **options)
     assert_same_bits(state, before)
-    sghmc.step_(state, gradient, key, **options)
+    sghmc.step(state, gradient, key, **options, inplace=True)
     assert_same_bits(state, new)
 
 

@@ -92,7 +92,9 @@ def jump(guarded: bool):
         if failed is None and not bool(state.position.isfinite().all()):
             failed = t
             break
-        sghmc.step_(state, gradient, key, learning_rate=gamma, data_size=N, config=config, adapt_mass=False)
+        sghmc.step(
+            state, gradient, key, learning_rate=gamma, data_size=N, config=config, adapt_mass=False, inplace=True
+        )
     return state, curvature, warned, failed
 
 

@@ -40,14 +40,15 @@ def reliability_diagram(results: Sequence[Evaluated]) -> Drawing | None:
                     f"{what} of {result.name}: {100 * np.interp(0.68, levels, inside):.0f} % where 68 % is right"
                 )
             axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", title=what)
-            axis.set(xlabel="share that should lie inside", ylabel="share that lies inside")
+            axis.set(xlabel="fraction that should lie inside", ylabel="fraction that lies inside")
             if len(results) > 1:
                 axis.legend(loc="center right", bbox_to_anchor=(1.0, 0.2))
     return Drawing("reliability", f"Reliability diagram. {'; '.join(said)}.", drawn)
 
 
 def sigma_against_error(result: Evaluated) -> Drawing | None:
-    """Quantiles of |error| in bins of equal σ, beside what a Gaussian of that σ would show; None with too few labels."""
+    """Quantiles of |error| in bins of equal σ, beside what a Gaussian of that σ would show; None with too few
+    labels."""
     parts = force_components(result)
     if len(parts) < 20 * 3:
         return None

@@ -1,7 +1,7 @@
 """The curves behind the figures: pure functions of arrays.
 
-`error` is prediction minus truth, `sigma` the predicted standard deviation; flat, finite, of one unit.  See `components` for how
-they come out of an `Evaluated`.
+`error` is prediction minus truth, `sigma` the predicted standard deviation; flat, finite, of one unit.  See
+`components` for how they come out of an `Evaluated`.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ from equibayes.evaluation.normal import central_width
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """Finite errors with their deviations [n], and how many were left out because a label or a prediction is missing."""
+    """Finite errors with their deviations [n], and how many were left out because a label or a prediction is
+    missing."""
 
     error: np.ndarray
     sigma: np.ndarray
@@ -63,7 +64,8 @@ def roc_curve(outlier: np.ndarray, score: np.ndarray, points: int = 300) -> tupl
 
 
 def width_at(error: np.ndarray, sigma: np.ndarray, level: float = 0.6827) -> float:
-    """By how much σ is too small: the factor with which ±factor·σ holds that share of errors, over the Gaussian's factor."""
+    """By how much σ is too small: the factor with which ±factor·σ holds that share of errors, over the Gaussian's
+    factor."""
     return float(np.quantile(np.abs(error) / sigma, level)) / central_width(level)
 
 

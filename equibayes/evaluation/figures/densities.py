@@ -16,7 +16,8 @@ MOST_BINS = 60
 
 
 def bin_width(values: np.ndarray) -> float:
-    """The paper's 0.01, doubled until bins near the middle hold about 250 values, or halved until there is a shape to see.
+    """The paper's 0.01, doubled until bins near the middle hold about 250 values, or halved until there is a shape to
+    see.
 
     All in kcal/(mol Å).
     """
@@ -42,7 +43,8 @@ def density_of_errors(result: Evaluated) -> Drawing | None:
     edges = np.append(density.left, density.left[-1] + density.width) * KCAL
     observed, predicted, middle = density.observed / width, density.predicted / width, len(density.left) // 2
     alt = (
-        f"Density of force errors of {result.name}, observed and predicted: at zero error {observed[middle]:.2f} observed "
+        f"Density of force errors of {result.name}, observed and predicted: at zero error {observed[middle]:.2f} "
+        "observed "
         f"and {predicted[middle]:.2f} predicted per {_UNIT}."
     )
     return Drawing(

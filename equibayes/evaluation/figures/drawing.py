@@ -12,7 +12,7 @@ from equibayes.files import make_folder, write_atomically
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """name: of its files, letters, digits and hyphens;  alt: what it shows, for those who cannot see it."""
+    """name: of its files, letters, digits and hyphens;  alt: what it shows, for screen readers."""
 
     name: str
     alt: str
@@ -30,11 +30,11 @@ class Drawing:
         return written
 
     def inline(self) -> str:
-        """An <svg> element for an HTML page: ids of its own, colours and font of the page, no address of anything."""
+        """An <svg> element for an HTML page: ids of its own, colours and font of the page, no external links."""
         return _for_page(self._render("svg").decode("utf-8"), self.name)
 
     def _render(self, ending: str) -> bytes:
-        if ending not in self._rendered:  # a figure is often wanted twice: on the page and as a file
+        if ending not in self._rendered:  # a figure is often used twice: on the page and as a file
             self._rendered[ending] = self._draw(ending)
         return self._rendered[ending]
 
@@ -44,7 +44,7 @@ class Drawing:
         absent = ("Date", "Creator", "Format", "Type") if ending == "svg" else ("CreationDate", "Creator", "Producer")
         with styled():
             self.figure.savefig(buffer, format=ending, metadata=dict.fromkeys(absent))
-        self.figure.set_layout_engine("none")  # the layout stands now; finding it again costs as much as drawing
+        self.figure.set_layout_engine("none")  # keep the layout: computing it again costs as much as drawing
         return buffer.getvalue()
 
 

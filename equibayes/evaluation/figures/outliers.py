@@ -15,7 +15,7 @@ FEWEST = 10
 
 
 def roc_curves(results: Sequence[Evaluated], threshold: float) -> Drawing | None:
-    """One curve a set; None where no set has outliers.  threshold: eV/Å."""
+    """One curve per set; None where no set has outliers.  threshold: eV/Å."""
     curves = []
     for index, result in enumerate(results):
         parts = force_components(result)
@@ -33,14 +33,15 @@ def roc_curves(results: Sequence[Evaluated], threshold: float) -> Drawing | None
         for index, result, (x, y), auc in curves:
             axis.plot(x, y, label=f"{short(result.name)}: AUC {auc:.3f}", **series(index))
         axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015), aspect="equal")
-        axis.set(xlabel="share of good components flagged", ylabel="share of outliers found")
+        axis.set(xlabel="fraction of good components flagged", ylabel="fraction of outliers found")
         axis.legend(loc="lower right")
     alt = "; ".join(f"{result.name}: area {auc:.3f}" for _, result, _, auc in curves)
     return Drawing("roc", f"ROC curves for errors above {threshold * KCAL:g} kcal/(mol Å). {alt}.", drawn)
 
 
 def error_of_remaining(results: Sequence[Evaluated]) -> Drawing | None:
-    """Mean |error| of what remains when the most uncertain components are set aside, against their share; None without labels."""
+    """Mean |error| of what remains when the most uncertain components are set aside, against their share; None
+    without labels."""
     shares = np.linspace(0, 0.9, 46)
     said = []
     with styled():
@@ -56,9 +57,12 @@ def error_of_remaining(results: Sequence[Evaluated]) -> Drawing | None:
             axis.plot(100 * shares, by_sigma, label=short(result.name), **look)
             axis.plot(100 * shares, by_error, color=look["color"], linewidth=0.9, alpha=0.7, linestyle=(0, (1, 1.5)))
             said.append(
-                f"{result.name}: {by_sigma[0]:.3g} meV/Å for all, {np.interp(0.2, shares, by_sigma):.3g} without a fifth"
+                f"{result.name}: {by_sigma[0]:.3g} meV/Å for all, {np.interp(0.2, shares, by_sigma):.3g} without "
+                "a fifth"
             )
-        axis.set(xlabel="most uncertain share set aside / %", ylabel="mean |error| of the rest / (meV/Å)", xlim=(0, 90))
+        axis.set(
+            xlabel="most uncertain fraction set aside / %", ylabel="mean |error| of the rest / (meV/Å)", xlim=(0, 90)
+        )
         axis.set_ylim(bottom=0)
         if len(said) > 1:
             axis.legend(loc="lower left")
@@ -70,7 +74,7 @@ def error_of_remaining(results: Sequence[Evaluated]) -> Drawing | None:
 
 
 def _mean_of_rest(error: np.ndarray, score: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Mean error after the given shares with the highest score are gone."""
+    """Mean error after removing the given fractions with the highest score."""
     total = np.cumsum(error[np.argsort(score, kind="stable")])
     left = np.maximum(1, np.round((1 - shares) * len(error)).astype(int))
     return total[left - 1] / left

@@ -1,4 +1,4 @@
-"""The run itself: what every chain did against its steps, and whether the chains come to the same predictions."""
+"""The run itself: the history of every chain, and whether the chains arrive at the same predictions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -67,9 +67,9 @@ def learning_history(records: Sequence[Record], sample_steps: Sequence[int] = ()
 
 
 def probe_traces(records: Sequence[Record], panels: int = 6) -> Drawing | None:
-    """Predicted force components of held-back frames during the cycles, one line a chain; None without such records.
+    """Predicted force components of held-back frames during the cycles, one line per chain; None without such records.
 
-    Those components are shown over which the chains differ most, compared with their own wandering.
+    Those components are shown over which the chains differ most, compared with their own fluctuations.
     """
     late = [r for r in records if r.get("phase") == "cycle" and r.get("probes")]
     if len(late) < 2:
@@ -105,14 +105,14 @@ def probe_traces(records: Sequence[Record], panels: int = 6) -> Drawing | None:
 
 
 def _lines(axis: Any, steps: np.ndarray, values: np.ndarray, scale: float, *, faint: bool = False) -> None:
-    """One line a chain; faint for what only accompanies."""
+    """One line per chain; faint for secondary quantities."""
     for chain in range(values.shape[1]):
         look = {**series(chain), "alpha": 0.35, "linewidth": 0.8} if faint else {**series(chain), "linewidth": 1.2}
         axis.plot(steps, values[:, chain] * scale, label=None if faint else f"chain {chain}", **look)
 
 
 def _zoom(axis: Any, key: str, values: np.ndarray) -> None:
-    """The first steps fall by orders of magnitude and would press everything else flat."""
+    """The first steps fall by orders of magnitude and would compress everything else."""
     finite = values[np.isfinite(values)]
     if key in ("log_posterior", "kinetic_temperature") and finite.size > 8:
         low, high = np.quantile(finite, [0.08, 0.995] if key == "log_posterior" else [0.005, 0.99])

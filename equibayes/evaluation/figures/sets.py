@@ -52,12 +52,12 @@ def by_species(result: Evaluated) -> Drawing | None:
 
 
 def by_sample_count(table: Sequence[tuple[str, Sequence[tuple[int, dict[str, Any]]]]]) -> Drawing | None:
-    """Metrics against k, one line a set.  table: name, then pairs of k and metrics; None with a single k."""
+    """Metrics against k, one line per set.  table: name, then pairs of k and metrics; None with a single k."""
     if not any(len(rows) > 1 for _, rows in table):
         return None
     panels = [
         ("force_mae", "force error, MAE / (meV/Å)", MEV, None),
-        ("force_coverage_68", "share of errors within ±1σ", 1.0, 0.6827),
+        ("force_coverage_68", "fraction of errors within ±1σ", 1.0, 0.6827),
         ("force_mll", "log-likelihood, per kcal/(mol Å)", 1.0, None),
         ("force_auc", "ROC AUC of outliers", 1.0, None),
     ]
@@ -91,7 +91,7 @@ def _find(row: dict[str, Any], key: str) -> float | None:
 
 
 def _at_least(axis: Any, span: float) -> None:
-    """A range that does not blow up differences nobody would care for."""
+    """An axis range that does not magnify negligible differences."""
     low, high = axis.get_ylim()
     if high - low < span:
         middle = (low + high) / 2

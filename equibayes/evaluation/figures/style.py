@@ -1,7 +1,7 @@
 """How every figure looks, in one place: colours that colour-blind people can tell apart, sizes, and units.
 
-Figures are drawn in the light colours, which suit paper.  On the page each of these colours becomes a CSS variable of the same
-name, so that one drawing follows the light or dark theme of the reader.
+Figures are drawn in the light colours, which suit paper.  On the page each of these colours becomes a CSS variable of
+the same name, so that one drawing follows the light or dark theme of the reader.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,8 @@ from typing import Any
 
 from equibayes.units import KCAL_PER_MOL
 
-# name: (light, dark).  The series follow Okabe & Ito, darkened or lightened to keep a contrast of 3:1 with their background.
+# name: (light, dark).  The series follow Okabe & Ito, darkened or lightened to keep a contrast of 3:1 with their
+# background.
 PALETTE: dict[str, tuple[str, str]] = {
     "ink": ("#1b2128", "#e8ebef"),
     "muted": ("#5a6572", "#a3adb9"),
@@ -27,7 +28,7 @@ PALETTE: dict[str, tuple[str, str]] = {
     "slate": ("#48536b", "#b3bfd9"),
 }
 SERIES = ("blue", "vermillion", "green", "purple", "amber", "sky", "brown", "slate")
-# a second sign beside colour, for those who do not see it and for print without it
+# line styles besides colours, for colour-blind readers and black-and-white print
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 MEV = 1e3
@@ -73,14 +74,14 @@ def colour(name: str) -> str:
 
 
 def series(index: int) -> dict[str, Any]:
-    """Colour and dashes of the line with that number; any number has some."""
+    """Colour and dashes of the line with that number; colours repeat."""
     return {"color": colour(SERIES[index % len(SERIES)]), "linestyle": DASHES[index % len(DASHES)]}
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Matplotlib with these settings, whatever the user has set; nothing remains afterwards."""
-    import matplotlib  # only who draws pays for its import
+    """Matplotlib with these settings, independent of the user's, which are restored afterwards."""
+    import matplotlib  # imported only when a figure is drawn
 
     ink, muted, line = colour("ink"), colour("muted"), colour("line")
     colours = {"text.color": ink, "axes.titlecolor": ink, "axes.labelcolor": muted, "axes.edgecolor": line}

@@ -1,4 +1,4 @@
-"""One HTML file that shows what a posterior is worth: words, tables, figures and structures; it needs no network."""
+"""One HTML file about the quality of a posterior: text, tables, figures and structures; it works offline."""
 
 import base64
 import hashlib
@@ -31,7 +31,7 @@ def write_report(
 ) -> Path:
     """Write the report and return its path.
 
-    results      data sets evaluated with this posterior, each with one or several k; the first is what others are compared with
+    results      data sets evaluated with this posterior, each with one or several k; others are compared with the first
     metrics      of `evaluation.tables.measure_all`; computed where they are missing
     figures_dir  folder that also gets every figure as SVG and PDF
     """

@@ -6,7 +6,7 @@ from equibayes.evaluation.report.numbers import Numbers, kcal, mev, percent
 from equibayes.evaluation.report.sections import Content, section, warnings_box
 from equibayes.posterior.file import Posterior
 
-# a sign beside the colour of a badge
+# a symbol besides the colour of a badge
 _SIGNS = {"right": "●", "over": "▲", "under": "▼", "unknown": "○"}
 
 
@@ -76,6 +76,7 @@ def _badge(word: str, kind: str) -> Html:
 
 def _sigma_is(posterior: Posterior) -> str:
     return (
-        "σ is the standard deviation that the model states for each force component and each energy. If it is right, and errors are "
-        f"Gaussian, the truth lies within ±1σ in 68 of 100 cases and within ±1.96σ in 95. {words.recalibration(posterior)}"
+        "σ is the predicted standard deviation of each force component and each energy. If it is right, and errors are "
+        "Gaussian, the truth lies within ±1σ in 68 of 100 cases and within ±1.96σ in 95. "
+        f"{words.recalibration(posterior)}"
     )

@@ -57,7 +57,7 @@ _WORDS = [
     ("σ", "Stated standard deviation; its tables give the root mean square."),
     (
         "epistemic, aleatoric",
-        "Disagreement of posterior samples, and noise that each of them expects; squares add up to σ².",
+        "Spread over posterior samples, and noise that each of them predicts; squares add up to σ².",
     ),
     ("MLL", "Mean log-likelihood of the labels; higher is better. It depends on the unit."),
     (
@@ -66,7 +66,7 @@ _WORDS = [
     ),
     ("miscalibration area", "Area between reliability curve and diagonal; 0 is perfect, 0.5 the worst."),
     ("ENCE", "Mean relative difference of RMS error and RMS σ over bins of σ; 0 is perfect."),
-    ("CRPS", "Continuous ranked probability score, an error that rewards honest σ; lower is better."),
+    ("CRPS", "Continuous ranked probability score, an error of the predicted distribution; lower is better."),
     (
         "ECE, NECE",
         "The paper's calibration error of the error density, and the same divided by the bin width; lower is better.",

@@ -1,7 +1,8 @@
 """The most and least certain structures, for the viewer and for a table.
 
-The viewer is our own, on a 2-D canvas: chemiscope (BSD) shows more, but its script adds 3.2 MB to every report and needs WebGL, which
-remote desktops and headless browsers often lack.  What is needed here, balls coloured by σ that turn, takes some kilobytes.
+The viewer is our own, on a 2-D canvas: chemiscope (BSD) shows more, but its script adds 3.2 MB to every report and
+needs WebGL, which remote desktops and headless browsers often lack.  What is needed here, rotating balls coloured by
+σ, takes some kilobytes.
 """
 
 import json
@@ -23,20 +24,16 @@ MOST_ATOMS = 3000
 BONDS_UP_TO = 1500
 
 
-def atom_sigma(result: Evaluated) -> np.ndarray:
-    """σ of each atom [A], eV/Å: root mean square over its three components, so that it compares with one component."""
-    return np.sqrt(np.square(result.force_sigma).mean(1))
-
-
-def atom_error(result: Evaluated) -> np.ndarray:
-    """Error of each atom [A], eV/Å, in the same sense; NaN without label."""
-    return np.sqrt(np.square(result.force_error).mean(1))
+def per_atom(components: np.ndarray) -> np.ndarray:
+    """[A, 3] -> [A]: root mean square over the three components, so that it compares with one component."""
+    return np.sqrt(np.square(components).mean(1))
 
 
 def rank(result: Evaluated) -> tuple[list[int], list[int]]:
-    """Frames with the smallest and with the largest σ of any of their atoms; a frame whose σ is not finite is least certain."""
+    """Frames with the smallest and with the largest σ of any of their atoms; a frame whose σ is not finite is least
+    certain."""
     largest = np.full(len(result.structures), -np.inf)
-    np.maximum.at(largest, result.frame, np.nan_to_num(atom_sigma(result), nan=np.inf))
+    np.maximum.at(largest, result.frame, np.nan_to_num(per_atom(result.force_sigma), nan=np.inf))
     order = [int(i) for i in np.argsort(largest, kind="stable") if 0 < len(result.structures[int(i)]) <= MOST_ATOMS]
     half = max(1, min(SHOWN, len(order) // 2))
     return order[:half], order[::-1][:half]
@@ -56,10 +53,10 @@ def viewer_data(sets: list[Numbers]) -> Html:
 
 
 def ranking_table(numbers: Numbers) -> Html | None:
-    """The same structures in figures: for print, and for those who cannot see the viewer."""
+    """The same structures in figures: for print, and for readers without the viewer."""
     result = numbers.result
     certain, uncertain = rank(result)
-    sigma, error = atom_sigma(result), atom_error(result)
+    sigma, error = per_atom(result.force_sigma), per_atom(result.force_error)
     rows = []
     for kind, frames in (("most certain", certain), ("least certain", uncertain)):
         for place, frame in enumerate(frames[:LISTED], 1):
@@ -79,7 +76,8 @@ def ranking_table(numbers: Numbers) -> Html | None:
         "σ of all atoms, meV/Å",
         "error of all, meV/Å",
     ]
-    caption = f"Most and least certain structures of {numbers.name}, by the largest σ of an atom; frames and atoms count from 0"
+    title = f"Most and least certain structures of {numbers.name}"
+    caption = f"{title}, by the largest σ of an atom; frames and atoms are numbered from 0"
     return table(caption, headings, rows, words=range(4)) if rows else None
 
 
@@ -98,7 +96,7 @@ def _elements(sets: list[Numbers]) -> dict[str, Any]:
 
 def _set(result: Evaluated) -> dict[str, Any]:
     certain, uncertain = rank(result)
-    sigma, error = atom_sigma(result) * MEV, atom_error(result) * MEV
+    sigma, error = per_atom(result.force_sigma) * MEV, per_atom(result.force_error) * MEV
     shown = np.isin(result.frame, [*certain, *uncertain])
     finite = sigma[shown & np.isfinite(sigma)]
     span = [float(finite.min()), float(finite.max())] if len(finite) else [0.0, 1.0]

@@ -1,62 +1,47 @@
-"""The tables of the report; a metric without a value is a dash."""
+"""The tables of the report; a metric without a value is shown as a dash."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import floor, log10
-from typing import Any
 
+from equibayes.evaluation.columns import ABSENT, Column, select
 from equibayes.evaluation.figures.sets import species_rows
 from equibayes.evaluation.figures.style import KCAL, MEV
 from equibayes.evaluation.report.markup import Html, table
 from equibayes.evaluation.report.numbers import Numbers
 from equibayes.posterior.file import Posterior
 
-Column = tuple[str, Callable[[Numbers], Any], str]
+Shown = tuple[str, Callable[[Numbers], float | None], str]
+"""Heading, number, format."""
 
 
-def _of(key: str, scale: float = 1.0, part: str | None = None) -> Callable[[Numbers], float | None]:
-    def find(numbers: Numbers) -> float | None:
-        value = numbers.get(key, part)
-        return None if value is None else scale * value
-
-    return find
+def _metrics(keys: str) -> list[Shown]:
+    return [(column.heading, partial(_value, column), column.format) for column in select(keys)]
 
 
-FORCES: list[Column] = [
-    ("frames", _of("n_frames"), ".0f"),
-    ("MAE, meV/Å", _of("force_mae", MEV), ".1f"),
-    ("RMSE, meV/Å", _of("force_rmse", MEV), ".1f"),
-    ("σ, meV/Å", _of("force_sharpness", MEV), ".1f"),
-    ("CRPS, meV/Å", _of("force_crps", MEV), ".1f"),
-    ("MAE, kcal/(mol Å)", _of("force_mae", KCAL), ".3f"),
-    ("RMSE, kcal/(mol Å)", _of("force_rmse", KCAL), ".3f"),
-    ("MLL, per kcal/(mol Å)", _of("force_mll", part="kcal_mol"), ".2f"),
+def _value(column: Column, numbers: Numbers) -> float | None:
+    return column.value(numbers.values)
+
+
+FORCES: list[Shown] = _metrics(
+    "n_frames force_mae force_rmse force_sharpness force_crps kcal_mol.force_mae kcal_mol.force_rmse kcal_mol.force_mll"
+)
+ENERGIES: list[Shown] = _metrics(
+    "energy_mae per_atom.energy_mae energy_rmse energy_sharpness kcal_mol.energy_mae kcal_mol.energy_mll "
+    "energy_coverage_68 energy_coverage_95"
+)
+CALIBRATION: list[Shown] = [
+    *_metrics("force_coverage_50 force_coverage_68 force_coverage_90 force_coverage_95"),
+    ("σ too small by a factor of", lambda n: n.too_small_68, ".2f"),
+    *_metrics("force_miscalibration_area force_ence force_ece kcal_mol.force_nece"),
 ]
-ENERGIES: list[Column] = [
-    ("MAE, meV", _of("energy_mae", MEV), ".1f"),
-    ("MAE, meV/atom", _of("energy_mae", MEV, "per_atom"), ".2f"),
-    ("RMSE, meV", _of("energy_rmse", MEV), ".1f"),
-    ("σ, meV", _of("energy_sharpness", MEV), ".1f"),
-    ("MAE, kcal/mol", _of("energy_mae", KCAL), ".3f"),
-    ("MLL, per kcal/mol", _of("energy_mll", part="kcal_mol"), ".2f"),
-    ("inside, 68 %", _of("energy_coverage_68", 100), ".1f"),
-    ("inside, 95 %", _of("energy_coverage_95", 100), ".1f"),
-]
-CALIBRATION: list[Column] = [
-    *((f"inside, {level} %", _of(f"force_coverage_{level}", 100), ".1f") for level in (50, 68, 90, 95)),
-    ("σ too small, factor", lambda n: n.too_small_68, ".2f"),
-    ("miscalibration, area", _of("force_miscalibration_area"), ".3f"),
-    ("ENCE", _of("force_ence"), ".3f"),
-    ("ECE", _of("force_ece"), ".5f"),
-    ("NECE, mol Å/kcal", _of("force_nece", part="kcal_mol"), ".3f"),
-]
-OUTLIERS: list[Column] = [
+OUTLIERS: list[Shown] = [
     ("components", lambda n: n.components, ".0f"),
     ("outliers", lambda n: n.outliers, ".0f"),
     ("outliers, %", lambda n: 100 * n.outliers / n.components if n.components else None, ".2f"),
-    ("ROC AUC", _of("force_auc"), ".3f"),
-    ("ROC AUC, of atoms", _of("force_auc", part="per_atom"), ".3f"),
+    *_metrics("force_auc per_atom.force_auc"),
     ("in the top tenth, %", lambda n: None if n.found is None else 100 * n.found, ".1f"),
-    ("rank correlation", _of("force_spearman"), ".3f"),
+    *_metrics("force_spearman"),
 ]
 
 
@@ -66,14 +51,14 @@ def forces(numbers: Sequence[Numbers]) -> Html:
 
 def energies(numbers: Sequence[Numbers]) -> Html:
     return _table(
-        "Energies of structures: errors, σ, and the share inside the intervals that should hold 68 and 95 %",
+        "Energies of structures: errors, σ, and the % within the intervals that should contain 68 and 95 %",
         numbers,
         ENERGIES,
     )
 
 
 def calibration(numbers: Sequence[Numbers]) -> Html:
-    caption = "Force components: share of errors, in %, inside the intervals that should hold 50 … 95 % of them; calibration errors"
+    caption = "Force components: % of errors within the intervals that should contain 50 … 95 %; calibration errors"
     return _table(caption, numbers, CALIBRATION)
 
 
@@ -106,11 +91,16 @@ def diagnostics(posterior: Posterior) -> Html | None:
     """R-hat, effective sample size and temperatures, each with what it should be."""
     found = posterior.verdict or {}
     lines = [
-        ("R-hat of predicted forces", "r_hat_forces", ".3f", "1; below 1.1 the chains agree"),
-        ("effective sample size, forces", "ess_forces", ".0f", "large: at least some tens a chain"),
+        (
+            "R-hat of predicted forces",
+            "r_hat_forces",
+            ".3f",
+            "1; below 1.1 the chains agree; from fewer than 20 draws per chain it says little",
+        ),
+        ("effective sample size, forces", "ess_forces", ".0f", "large: at least some tens per chain"),
         ("R-hat of the log posterior", "r_hat_log_posterior", ".3f", "1"),
         ("effective sample size, log posterior", "ess_log_posterior", ".0f", "large"),
-        ("temperature of the momenta", "kinetic_temperature", ".3f", "the temperature asked for, usually 1"),
+        ("temperature of the momenta", "kinetic_temperature", ".3f", "the temperature of the run, usually 1"),
         ("heating by minibatches, at most", "temperature_rise_bound", ".3g", "well below 1"),
     ]
     rows = [
@@ -118,17 +108,17 @@ def diagnostics(posterior: Posterior) -> Html | None:
         for name, key, form, right in lines
     ]
     failed = found.get("failed_chains") or []
-    rows.append(["chains given up", ", ".join(map(str, failed)) or "none", "none"])
+    rows.append(["chains abandoned", ", ".join(map(str, failed)) or "none", "none"])
     events = found.get("events") or []
     rows.append(["interventions of the guard", str(len(events)), "none or few"])
     return (
-        table("Diagnostics of the chains, without unit", ["quantity", "value", "what is right"], rows, words=(0, 2))
+        table("Diagnostics of the chains, without unit", ["quantity", "value", "expected"], rows, words=(0, 2))
         if found
         else None
     )
 
 
-def _table(caption: str, numbers: Sequence[Numbers], columns: list[Column]) -> Html:
+def _table(caption: str, numbers: Sequence[Numbers], columns: list[Shown]) -> Html:
     # all k of a set together, in the order in which the sets came
     order = list(dict.fromkeys(n.name for n in numbers))
     ranked = sorted(numbers, key=lambda n: (order.index(n.name), n.k))
@@ -147,4 +137,4 @@ def _column(values: Sequence[float | None], form: str) -> list[str]:
 
 
 def _cell(value: float | None, form: str) -> str:
-    return "–" if value is None else format(value, form).replace("-", "−")
+    return ABSENT if value is None else format(value, form).replace("-", "−")

@@ -6,7 +6,7 @@ from equibayes.evaluation.figures.style import KCAL
 from equibayes.evaluation.report.numbers import Numbers, digits, kcal, mev, percent
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
-from equibayes.run.verdict import R_HAT_LIMIT
+from equibayes.run.verdict import LITTLE, R_HAT_LIMIT, too_few_draws
 
 # σ within this factor of the errors counts as right: a few hundred labelled atoms do not tell it better
 TOLERANCE = 1.1
@@ -56,7 +56,8 @@ def meaning(numbers: Numbers) -> str:
     beside = f" where the error is {mev(error)}" if error is not None else ""
     parts = ""
     if share is not None:
-        parts = f" {percent(share)} of σ² is disagreement between posterior samples (epistemic), the rest noise they expect."
+        epistemic = f"{percent(share)} of σ² is disagreement between posterior samples (epistemic)"
+        parts = f" {epistemic}, the rest is noise that they predict."
     both = "both root mean square" if beside else "root mean square"
     return f"The model states an uncertainty σ of {mev(sigma)}{beside} ({both}).{parts}"
 
@@ -64,7 +65,7 @@ def meaning(numbers: Numbers) -> str:
 def calibration(numbers: Numbers) -> str:
     one, two = numbers.too_small_68, numbers.too_small_95
     if one is None or two is None:
-        return "Without force labels nobody can say whether σ is right."
+        return "Without force labels it cannot be checked whether σ is right."
     word, kind = verdict(numbers)
     if kind == "right":
         first = f"σ has the right size: errors are {digits(one)} times as wide as it says."
@@ -85,9 +86,11 @@ def outliers(numbers: Numbers) -> str:
     if not numbers.components:
         return "Without force labels outliers cannot be counted."
     if not numbers.outliers:
-        return f"No force component errs by more than {limit}: there are no outliers to find, and ROC AUC has no value."
+        return (
+            f"No force component has an error above {limit}: there are no outliers to find, and ROC AUC has no value."
+        )
     share = numbers.outliers / numbers.components
-    count = f"{numbers.outliers} of {numbers.components} components ({percent(share, 1)}) err by more than {limit}"
+    count = f"{numbers.outliers} of {numbers.components} components ({percent(share, 1)}) have an error above {limit}"
     if auc is None:
         return f"{count}; ROC AUC has no value{_because(numbers, 'force_auc')}."
     # with many outliers a tenth cannot hold them all: say what could be reached
@@ -115,7 +118,8 @@ def shift(sets: list[Numbers]) -> list[str]:
         else:
             judged = "no harder for the model"
         said.append(
-            f"{other.name} against {first.name}: errors {digits(error)} times, σ {digits(sigma)} times as large: {judged}."
+            f"{other.name} against {first.name}: errors {digits(error)} times, σ {digits(sigma)} times as large: "
+            f"{judged}."
         )
     return said
 
@@ -124,7 +128,8 @@ def chains(posterior: Posterior) -> tuple[str, str]:
     """Whether the chains agree, and a kind as in `verdict`."""
     found: dict[str, Any] = posterior.verdict or {}
     count = len(set(posterior.chain.tolist()))
-    samples = f"{len(posterior)} posterior sample{'s' if len(posterior) != 1 else ''} from {count} chain{'s' if count != 1 else ''}."
+    many = ["" if number == 1 else "s" for number in (len(posterior), count)]
+    samples = f"{len(posterior)} posterior sample{many[0]} from {count} chain{many[1]}."
     r_hat, ess = found.get("r_hat_forces"), found.get("ess_forces")
     if not isinstance(r_hat, (int, float)):
         why = found.get("convergence_undefined_because") or "the run left no diagnostics"
@@ -132,17 +137,24 @@ def chains(posterior: Posterior) -> tuple[str, str]:
     size = f", effective sample size {ess:.0f}" if isinstance(ess, (int, float)) else ""
     if r_hat <= R_HAT_LIMIT:
         return f"{samples} The chains agree: R-hat of predicted forces {r_hat:.2f} (1 is agreement){size}.", "right"
+    if too_few_draws(found):
+        draws = f"{found['draws_per_chain']} draws per chain; {LITTLE}"
+        return (
+            f"{samples} Whether the chains agree is undecided: R-hat of predicted forces {r_hat:.2f} ({draws}).",
+            "unknown",
+        )
     return (
-        f"{samples} The chains stay apart: R-hat of predicted forces {r_hat:.2f} (1 is agreement){size}. Their disagreement "
+        f"{samples} The chains stay apart: R-hat of predicted forces {r_hat:.2f} (1 is agreement){size}. Their "
+        "disagreement "
         "is part of σ.",
         "over",
     )
 
 
 def recalibration(posterior: Posterior) -> str:
-    """Whether σ stands as the model states it."""
+    """Whether σ was recalibrated."""
     if posterior.calibration is None:
-        return "It stands as the model states it, without recalibration."
+        return "It is as predicted by the model, without recalibration."
     found = Calibration.from_dict(posterior.calibration)
     frames = f"{found.data.get('frames', 'an unknown number of')} frames of {found.data.get('name', 'unknown data')}"
     methods = {what: _METHODS[part.method] for what, part in (("forces", found.forces), ("energies", found.energy))}
@@ -161,18 +173,19 @@ _METHODS = {
 
 
 def warnings(posterior: Posterior) -> list[str]:
-    """What the run itself complains of."""
+    """Warnings of the run itself."""
     given = (posterior.verdict or {}).get("warnings") or []
     return [str(line)[:1].upper() + str(line)[1:] + ("" if str(line).endswith(".") else ".") for line in given]
 
 
 def missing(numbers: Numbers) -> list[str]:
-    """What could not be compared, and why; one sentence a reason."""
+    """What could not be compared, and why; one sentence per reason."""
     said = []
     if numbers.missing:
         total = numbers.missing + numbers.components
         said.append(
-            f"{numbers.missing} of {total} force components have no label or no finite prediction and are not in the figures."
+            f"{numbers.missing} of {total} force components have no label or no finite prediction and are not in "
+            "the figures."
         )
     why: dict[str, list[str]] = {}
     for key, reason in (numbers.values.get("reasons") or {}).items():

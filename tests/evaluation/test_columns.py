@@ -1,0 +1,51 @@
+"""Columns of tables: every one finds its metric, and no table has two with the same heading."""
+
+import pytest
+
+from equibayes.evaluation import comparison, print_tables
+from equibayes.evaluation.columns import COLUMNS, Column
+from equibayes.evaluation.report import tables
+from equibayes.evaluation.tables import measure
+from tests.evaluation.made_up import made_up
+
+
+def test_every_column_finds_its_metric() -> None:
+    metrics = measure(made_up("a"))
+    assert [key for key, column in COLUMNS.items() if column.value(metrics) is None] == []
+    assert COLUMNS["force_mae"].value(metrics) == 1e3 * metrics["force_mae"]
+    assert COLUMNS["kcal_mol.force_mae"].text(metrics) == f"{metrics['kcal_mol']['force_mae']:.3f}"
+
+
+@pytest.mark.parametrize("name", ["PAPER_ACCURACY", "PAPER_CALIBRATION", "FIELD", "COVERAGE", "SPECIES"])
+def test_titles_on_a_terminal_differ(name: str) -> None:
+    titles = [column.title for column in getattr(print_tables, name)]
+    assert len(set(titles)) == len(titles)
+
+
+@pytest.mark.parametrize("name", ["FORCES", "ENERGIES", "CALIBRATION", "OUTLIERS"])
+def test_headings_of_the_report_differ(name: str) -> None:
+    headings = [heading for heading, _, _ in getattr(tables, name)]
+    assert len(set(headings)) == len(headings)
+
+
+def test_missing_values_are_dashes() -> None:
+    column = COLUMNS["kcal_mol.force_mae"]
+    for metrics in (
+        {},
+        {"kcal_mol": None},
+        {"kcal_mol": {"force_mae": None}},
+        {"kcal_mol": {"force_mae": float("nan")}},
+    ):
+        assert column.text(metrics) == "–"
+
+
+def test_what_is_better() -> None:
+    assert COLUMNS["force_mae"].loss(2.0) > COLUMNS["force_mae"].loss(1.0)
+    assert COLUMNS["force_auc"].loss(0.5) > COLUMNS["force_auc"].loss(0.9)
+    assert COLUMNS["force_coverage_68"].loss(90.0) == COLUMNS["force_coverage_68"].loss(46.0) == 22.0
+    assert all(column.better is not None for column in comparison.COLUMNS)
+
+
+def test_headings_carry_units() -> None:
+    assert Column("x", "MAE-F", "meV/Å", 1e3, ".1f").heading == "MAE, meV/Å"
+    assert Column("x", "ROC AUC", "", 1, ".3f").heading == "ROC AUC"
