@@ -185,7 +185,7 @@ def improve(case: Case, precision: str, base: Tuning, others: Iterable[Tuning]) 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="what step.py --prepare wrote")
-    parser.add_argument("--precision", default="mixed", help="float32, tf32x3, bf16x3, mixed (default) or tf32")
+    parser.add_argument("--precision", default="mixed", help="float32, tf32x3, bf16x3 or mixed (default)")
     parser.add_argument("--compile", action="store_true", help="compile what will be measured and stop")
     parser.add_argument("--output", type=Path, help="default results/speed/tuning-PRECISION.json")
     parser.add_argument("--commit", help="of the code, where there is no repository")

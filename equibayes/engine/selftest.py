@@ -28,6 +28,7 @@ from equibayes.data.structures import Structure
 from equibayes.engine.neighbors import graph_of_torch_edges, neighbor_list_torch
 from equibayes.network.config import NetworkConfig
 from equibayes.sampling import sghmc
+from equibayes.sampling.chain import Stretch
 from equibayes.sampling.noise import NoiseKey, standard_normal
 from equibayes.sampling.schedule import StepPlan
 
@@ -133,12 +134,12 @@ def check_predictions(
     name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, precision: str, device: str
 ) -> Iterator[Check]:
     """Energies, forces, stress and deviations; a second call with other positions sees nothing of the first."""
-    from equibayes.engine.triton.model import FusedModel
+    from equibayes.engine.triton.model import TritonModel
 
     limit = LIMITS[precision]
     model = StochasticModel(config)
     flat = weights(model, chains, 0)
-    fused = FusedModel(model, precision)
+    fused = TritonModel(model, precision)
     forward = model.layout.forward_weights(flat.to(device, torch.float32))
     for turn in range(2):
         moved = [replace(s, positions=s.positions + 0.05 * turn * np.cos(s.positions)) for s in frames]
@@ -157,13 +158,13 @@ def check_moving(
     name: str, config: NetworkConfig, frame: Structure, chains: int, precision: str, device: str
 ) -> Iterator[Check]:
     """Dynamics: a list with pairs beyond the cutoff stays while atoms move, and what was computed before leaves no trace."""
-    from equibayes.engine.triton.dynamics import MovingModel
+    from equibayes.engine.triton.dynamics import TritonDynamics
 
     model, limit = StochasticModel(config), LIMITS[precision]
     flat = weights(model, chains, 0)
     graph = graph_of(frame, r_max=config.r_max + 0.7, species_of=SPECIES).to(device)
     forward = model.layout.forward_weights(flat.to(device, torch.float32))
-    moving = MovingModel(model, forward, graph, precision)
+    moving = TritonDynamics(model, forward, graph, precision)
     moving.load(graph, frame.positions)
     for turn in range(3):
         moved = replace(frame, positions=frame.positions + 0.1 * turn * np.cos(3 * frame.positions))
@@ -183,10 +184,10 @@ def check_moving(
 
 def check_derivative(name: str, config: NetworkConfig, frame: Structure, device: str) -> Iterator[Check]:
     """Forces are the gradient of the energy: differences of energies along random directions, and no curl."""
-    from equibayes.engine.triton.model import FusedModel
+    from equibayes.engine.triton.model import TritonModel
 
     model = StochasticModel(config)
-    fused = FusedModel(model, "float32")
+    fused = TritonModel(model, "float32")
     forward = model.layout.forward_weights(weights(model, 1, 1).to(device, torch.float32))
     rng = np.random.default_rng(0)
 
@@ -219,7 +220,7 @@ def check_gradient(
     name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, precision: str, device: str
 ) -> Iterator[Check]:
     """û, its gradient by all weights, and that a second run gives the same bits."""
-    from equibayes.engine.triton.model import FusedPotential
+    from equibayes.engine.triton.potential import TritonPotential
 
     limit, model, prior = LIMITS[precision], StochasticModel(config), StandardNormal()
     flat = weights(model, chains, 2)
@@ -227,18 +228,18 @@ def check_gradient(
     generator = torch.Generator().manual_seed(0)
     chosen = torch.stack([torch.randperm(len(frames), generator=generator)[:batch] for _ in range(chains)])
     reference = Potential(model, data(frames, config, torch.float64, "cpu"), prior)(flat, chosen)
-    fused = FusedPotential(
+    fused = TritonPotential(
         Potential(model, data(frames, config, torch.float32, device), prior), chains, batch, 1, precision
     )
     fused.frames[0].copy_(chosen)
     scale = model.layout.scale.like(flat)
-    fused.engine.load_weights((flat * scale).to(device))
+    fused.passes.load_weights((flat * scale).to(device))
     results = []
     for _ in range(2):
-        fused.engine.gradient.fill_(torch.nan)  # what is not written shows
+        fused.passes.gradient.fill_(torch.nan)  # what is not written shows
         fused()
-        results.append(fused.engine.gradient.nan_to_num(0.0).clone())
-    gradient = results[0].double().sum(0).cpu()[:, fused.engine.places.flat.long()] * scale + flat
+        results.append(fused.passes.gradient.nan_to_num(0.0).clone())
+    gradient = results[0].double().sum(0).cpu()[:, fused.passes.places.flat.long()] * scale + flat
     found = fused.evaluation(gradient, prior.neg_log_density(flat).to(device))
     yield Check(f"{name}: û", relative(found.potential, reference.potential), limit)
     yield Check(f"{name}: ln p", relative(found.log_likelihood, reference.log_likelihood), limit)
@@ -272,7 +273,7 @@ def check_steps(
     name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, device: str
 ) -> Iterator[Check]:
     """Whole steps of both integrators, priors and of the baselines, with noise and an adapting mass, against the reference sampler."""
-    from equibayes.engine.triton.steps import FusedSteps
+    from equibayes.engine.triton.steps import TritonStepper
 
     model = StochasticModel(config)
     flat = weights(model, chains, 3).float()
@@ -308,9 +309,9 @@ def check_steps(
             )  # fmt: skip
         state = sghmc.init(flat.to(device))
         potential = make(data(frames, config, torch.float32, device))
-        fused = FusedSteps(potential, state, key, sampler, longest=2, precision="float32")
-        fused.advance(chosen[:1], plans[:1], rates[:1])
-        evaluation = fused.advance(chosen[1:], plans[1:], rates[1:])
+        fused = TritonStepper(potential, state, key, sampler, longest=2, precision="float32")
+        fused.advance(Stretch(0, plans[:1], chosen[:1]), rates[:1])
+        evaluation = fused.advance(Stretch(1, plans[1:], chosen[1:]), rates[1:])
         moved = expected.position - flat.double()
         label = f"{name}, {case}"
         yield Check(f"{label}: path of θ", relative(state.position.double().cpu() - flat.double(), moved), 1e-4)

@@ -10,7 +10,7 @@ Every σ is a standard deviation in the unit of its quantity.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,23 +18,16 @@ import torch
 from equibayes.bayes.model import ModelOutput
 from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.structures import Structure
-from equibayes.engine.triton.support import why_not
+from equibayes.engine.interface import DynamicsOutput
+from equibayes.engine.select import make_predictor
 from equibayes.posterior.calibration import Calibration, Intervals, gaussian_half_widths
 from equibayes.posterior.dropout import prediction_masks
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sigma import Sigma
 
-if TYPE_CHECKING:  # needs Triton
-    from equibayes.engine.triton.dynamics import Moment
-
 # The spread over samples is their population deviation (ddof 0): the Gaussian fitted to the mixture of the k samples has exactly this
 # variance.  This is the only place where it is chosen.
 DDOF = 0
-# Edges times samples evaluated at once; bounds the memory (about 0.12 MB an edge and sample for the paper's network).  A CPU is faster
-# with tensors that stay in its cache and need no new pages from the system for every operation; a GPU with many at once.
-EDGES_AT_ONCE = {"cpu": 10_000, "cuda": 50_000}
-# of matrix products on a GPU: the energy is as smooth as with float32; tf32 would make it rough (results/precision)
-PRECISION = "bf16x3"
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +109,7 @@ class ReadyPosterior:
         self.samples = posterior.subset(len(posterior) if k is None else k).samples.to(device, dtype)
         self.weights = posterior.model.layout.forward_weights(self.samples)
         self.calibration = None if posterior.calibration is None else Calibration.from_dict(posterior.calibration)
-        self.model = _model_for(posterior, self.samples)
+        self.predictor = make_predictor(posterior.model, self.samples)
 
     def predict_each(
         self, pairs: Iterable[tuple[Structure, Graph]], ks: Sequence[int], *, members: bool = False
@@ -136,21 +129,16 @@ class ReadyPosterior:
     @property
     def edges_at_once(self) -> int:
         """Edges times samples that are evaluated together."""
-        device = self.samples.device
-        if self.fused:
-            from equibayes.engine.triton.model import edges_at_once
-
-            return edges_at_once(device)
-        return EDGES_AT_ONCE.get(device.type, EDGES_AT_ONCE["cuda"])
+        return self.predictor.edges_at_once(self.samples.device)
 
     @property
     def fused(self) -> bool:
-        """Whether the fused engine do the work."""
-        return self.model is not self.posterior.model
+        """Whether a fused engine makes the predictions."""
+        return self.predictor.fused
 
-    def prediction(self, structure: Structure, moment: "Moment", *, members: bool = False) -> Prediction:
-        """From what was computed elsewhere (see engine/triton/dynamics.py)."""
-        output = _Arrays.of_moment(moment, structure)
+    def prediction(self, structure: Structure, found: DynamicsOutput, *, members: bool = False) -> Prediction:
+        """From what a `Dynamics` of the engine computed."""
+        output = _Arrays.of_dynamics(found, structure)
         (prediction,) = _split(self.posterior, self.calibration, [structure], output, members)
         return prediction
 
@@ -167,22 +155,8 @@ class ReadyPosterior:
             whole = few >= len(self.samples)
             weights = self.weights if whole else {name: values[own] for name, values in self.weights.items()}
             own_mask = None if mask is None else mask[own]
-            parts.append(_Arrays.of(self.model.forward(weights, graph, feature_mask=own_mask)))
+            parts.append(_Arrays.of(self.predictor.forward(weights, graph, feature_mask=own_mask)))
         return _Arrays.joined(parts)
-
-
-def _model_for(posterior: Posterior, samples: torch.Tensor) -> Any:
-    """What evaluates the weights there: the fused kernels on a GPU that can run them, otherwise the model itself."""
-    device, model = samples.device, posterior.model
-    if why_not(posterior.network, device, samples.dtype) is None:
-        from equibayes.engine.triton.model import FusedModel
-        from equibayes.engine.triton.precompile import precompile
-
-        def prepare(rows: int) -> None:
-            precompile(posterior.network, PRECISION, len(samples), rows, training=False)
-
-        return FusedModel(model, PRECISION, prepare)
-    return model
 
 
 def joined(batch: Sequence[tuple[Structure, Graph]]) -> tuple[list[Structure], Graph]:
@@ -222,10 +196,10 @@ class _Arrays:
         return cls(*(tensor.double().cpu().numpy() for tensor in tensors))
 
     @classmethod
-    def of_moment(cls, moment: "Moment", structure: Structure) -> "_Arrays":
+    def of_dynamics(cls, found: DynamicsOutput, structure: Structure) -> "_Arrays":
         volume = structure.volume if structure.pbc.all() else np.nan
-        sigma = np.exp(moment.log_sigma_energy), np.exp(moment.log_sigma_forces)
-        return cls(moment.energy[:, None], moment.forces, moment.virial[:, None] / volume, sigma[0][:, None], sigma[1])
+        sigma = np.exp(found.log_sigma_energy), np.exp(found.log_sigma_forces)
+        return cls(found.energy[:, None], found.forces, found.virial[:, None] / volume, sigma[0][:, None], sigma[1])
 
     @classmethod
     def joined(cls, parts: Sequence["_Arrays"]) -> "_Arrays":

@@ -9,16 +9,14 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.data.resident import ResidentData
-from equibayes.engine.triton.capture import GraphedPotential
-from equibayes.engine.triton.support import why_not
+from equibayes.engine.select import make_evaluate, make_stepper
 from equibayes.errors import InputError
 from equibayes.run import checkpoint
 from equibayes.run.guard import Guard
@@ -29,12 +27,10 @@ from equibayes.run.settings import SampleConfig
 from equibayes.run.state import RunState
 from equibayes.run.validation import validate
 from equibayes.sampling import sghmc
+from equibayes.sampling.chain import MovingAverage, ReferenceStepper, Stepper, Stretch
 from equibayes.sampling.minibatch import batch_indices
 from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.schedule import StepPlan
-
-if TYPE_CHECKING:  # needs Triton
-    from equibayes.engine.triton.steps import FusedSteps
 
 # decay of the moving average of the weights, NequIP's own
 AVERAGE_DECAY = 0.99
@@ -48,15 +44,6 @@ class Interrupted(Exception):
     def __init__(self, number: int, step: int) -> None:
         super().__init__(f"interrupted at step {step}")
         self.signal, self.step = number, step
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Steps from one look to the next: their plans and minibatches [n, K, B]."""
-
-    first: int
-    plans: list[StepPlan]
-    indices: torch.Tensor
 
 
 class ChainRunner:
@@ -88,8 +75,8 @@ class ChainRunner:
         self.key = NoiseKey(config.seed, tuple(range(config.chains) if identities is None else identities))
         self.guard = Guard(config.guard, config.sampler, size, self.key.chains, force_size(potential.data))
         self.device = potential.data.forces.device
-        self.evaluate = GraphedPotential(potential) if self.device.type == "cuda" else potential
-        self.fused: FusedSteps | None = None
+        self.evaluate = make_evaluate(potential)
+        self.fused: Stepper[Evaluation] | None = None
         self._prepared: Stretch | None = None
         looks = max(1, self.schedule.total_steps // config.guard.interval)
         self.record_every = max(1, looks // config.output.records)
@@ -172,7 +159,8 @@ class ChainRunner:
         stretch = self._prepared
         planned = torch.tensor([plan.learning_rate for plan in stretch.plans], dtype=torch.float64)
         learning_rates = torch.minimum(planned[:, None] * state.slowdown, state.cap)
-        evaluation = self.fused.advance(stretch.indices, stretch.plans, learning_rates)
+        evaluation = self.fused.advance(stretch, learning_rates)
+        assert evaluation is not None
         # while the GPU works
         end = stretch.first + len(stretch.plans)
         self._prepared = self._stretch(end) if end < self.schedule.total_steps else None
@@ -195,33 +183,20 @@ class ChainRunner:
                 break
         return Stretch(first, plans, torch.stack(indices))
 
-    def _fused_steps(self, state: RunState) -> "FusedSteps | None":
-        """The whole step on a GPU, if it can be had; otherwise one line that says why not."""
-        if self.device.type != "cuda":
-            return None
-        network, dtype = self.potential.model.config, state.sampler.position.dtype
-        reason = why_not(network, self.device, dtype)
-        if vars(type(self.potential)).get("kernels") is None:
-            reason = "this kind of run is not made for them"
-        if reason:
-            self.display.say(f"without the fused kernels ({reason}): sampling will take several times longer")
-            return None
-        from equibayes.engine.triton.precompile import precompile
-        from equibayes.engine.triton.steps import FusedSteps
-
-        chains, data = len(self.key.chains), self.potential.data
-        rows = chains * data.num_atoms * min(self.config.burn_in.batch_size, len(data))
-        precompile(network, self.config.precision, chains, rows, training=True, say=self.display.say)
-        return FusedSteps(
+    def _fused_steps(self, state: RunState) -> Stepper[Evaluation] | None:
+        """Whole steps by a fused engine, if there is one."""
+        stepper = make_stepper(
             self.potential,
             state.sampler,
             self.key,
             self.config.sampler,
             longest=self.config.guard.interval,
+            batch_size=self.config.burn_in.batch_size,
             precision=self.config.precision,
-            average=state.average,
-            decay=AVERAGE_DECAY,
+            average=None if state.average is None else MovingAverage(state.average, AVERAGE_DECAY),
+            say=self.display.say,
         )
+        return None if isinstance(stepper, ReferenceStepper) else stepper
 
     def _step(self, state: RunState, plan: StepPlan) -> tuple[Evaluation, torch.Tensor]:
         indices = self._indices(state.step, plan, self.device)

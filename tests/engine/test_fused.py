@@ -24,14 +24,15 @@ from equibayes.bayes.prior import Flat, StandardNormal
 from equibayes.data.graph import graph_of
 from equibayes.engine import selftest
 from equibayes.engine.triton.layout import Pieces
-from equibayes.engine.triton.model import FusedModel
+from equibayes.engine.triton.model import TritonModel
 from equibayes.engine.triton.pairs import pairs_of
-from equibayes.engine.triton.steps import FusedSteps
+from equibayes.engine.triton.steps import TritonStepper
 from equibayes.engine.triton.support import why_not
 from equibayes.engine.triton.tuning import Tuning
 from equibayes.network.config import NetworkConfig, preset
 from equibayes.run.loop import AVERAGE_DECAY, ChainRunner
 from equibayes.run.settings import sample_config
+from equibayes.sampling.chain import MovingAverage
 
 LEVEL1 = selftest.SMALL_NETWORKS["l=1"]
 MIXED = selftest.SMALL_NETWORKS["l=2, mixed"]
@@ -132,13 +133,13 @@ def test_less_memory_gives_the_same_bits(monkeypatch):
     model = StochasticModel(TINY)
     weights = model.layout.forward_weights(selftest.weights(model, 1, 0).float())
     graph = graph_of(selftest.cluster(3, 1), r_max=TINY.r_max, species_of=selftest.SPECIES)
-    ordinary, lean = FusedModel(model), FusedModel(model)
+    ordinary, lean = TritonModel(model), TritonModel(model)
     expected = ordinary.forward(weights, graph)
     monkeypatch.setattr(module, "edges_at_once", lambda device: 1)
     found = lean.forward(weights, graph)
-    assert lean._engine.lean
-    assert not ordinary._engine.lean
-    assert lean._engine.radial.numel() < ordinary._engine.radial.numel()
+    assert lean._passes.lean
+    assert not ordinary._passes.lean
+    assert lean._passes.radial.numel() < ordinary._passes.radial.numel()
     assert torch.equal(found.forces, expected.forces)
     assert torch.equal(found.energy, expected.energy)
 
@@ -168,8 +169,9 @@ def run(
     potential = make(model, selftest.data(frames, TINY, torch.float32, "cpu"))
 
     def steps_of(self, state):
-        options = {"longest": 2, "precision": "float32", "average": state.average, "decay": AVERAGE_DECAY}
-        return FusedSteps(potential, state.sampler, self.key, config.sampler, **options) if fused else None
+        average = None if state.average is None else MovingAverage(state.average, AVERAGE_DECAY)
+        options = {"longest": 2, "precision": "float32", "average": average}
+        return TritonStepper(potential, state.sampler, self.key, config.sampler, **options) if fused else None
 
     monkeypatch.setattr(ChainRunner, "_fused_steps", steps_of)
     return ChainRunner(potential, config, folder=folder, average=average).run(resume=resume)
@@ -213,8 +215,8 @@ def test_baselines_are_those_of_the_reference(kind, monkeypatch):
     assert found.history[-1]["log_posterior"] == pytest.approx(expected.history[-1]["log_posterior"], rel=1e-4)
 
 
-def test_an_engine_serves_graphs_with_fewer_pairs(monkeypatch):
-    monkeypatch.setattr("equibayes.engine.triton.model.filled_up", lambda count, unit: count)
+def test_buffers_serve_graphs_with_fewer_pairs(monkeypatch):
+    monkeypatch.setattr("equibayes.engine.triton.model.padded", lambda count, unit: count)
     model = StochasticModel(TINY)
     weights = model.layout.forward_weights(selftest.weights(model, 2, 3).float())
     line = np.arange(4.0)[:, None] * np.array([[0.6, 0.8, 0.0]])
@@ -224,12 +226,12 @@ def test_an_engine_serves_graphs_with_fewer_pairs(monkeypatch):
     ]
     pairs = [pairs_of(graph, 3).vector.shape[1] for graph in graphs]
     assert pairs[0] / 2 <= pairs[1] < pairs[0]
-    fused = FusedModel(model, "float32")
+    fused = TritonModel(model, "float32")
     fused.forward(weights, graphs[0])
-    engine = fused._engine
+    passes = fused._passes
     found = fused.forward(weights, graphs[1])
-    assert fused._engine is engine
-    expected = FusedModel(model, "float32").forward(weights, graphs[1])
+    assert fused._passes is passes
+    expected = TritonModel(model, "float32").forward(weights, graphs[1])
     assert selftest.relative(found.forces, expected.forces) < 1e-6
     assert selftest.relative(found.energy, expected.energy) < 1e-6
     assert selftest.relative(found.forces, model.forward(weights, graphs[1]).forces) < 1e-4
@@ -242,7 +244,7 @@ def test_predictions_with_masks():
     mask = 2.0 * (torch.rand(2, 3, 16, generator=torch.Generator().manual_seed(1)) > 0.5).float()
     single = graph.to(dtype=torch.float32)
     expected = model.forward(weights, single, feature_mask=mask)
-    fused = FusedModel(model, "float32")
+    fused = TritonModel(model, "float32")
     without = fused.forward(weights, single)
     found = fused.forward(weights, single, feature_mask=mask)
     assert selftest.relative(found.forces, expected.forces) < 1e-4

@@ -1,7 +1,7 @@
-"""Where everything lies in the engine's memory, and the jobs of its linears.
+"""Where everything lies in the memory of the kernels, and the jobs of the linears.
 
 Weights: the flat buffer of a chain with every array moved to a multiple of 64 numbers, already scaled for the forward pass.
-Features: one *arena* a chain holds, for each of the four versions (see generate.py) and each layer,
+Features: one *arena* a chain holds, for each of the four versions (see engine/generate) and each layer,
 
     x [irrep][N, 2l+1, C]  →  y = x W₁  →  S (collected) [target][N, 2l+1, paths·C]  →  z = S W₂ + x W_sc[species]  →  gate  →  next x
 """
@@ -12,7 +12,7 @@ from itertools import accumulate
 
 import torch
 
-from equibayes.engine.generate.writing import channel_block
+from equibayes.engine.generate.groups import channel_block
 from equibayes.network.irreps import Irrep, LayerPlan
 from equibayes.network.weights import Layout
 

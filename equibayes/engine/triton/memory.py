@@ -1,21 +1,26 @@
 """The buffers of the engine and what is loaded into them; the tables of jobs that its linears work through."""
 
 from dataclasses import dataclass
+from math import log
 from typing import Any
 
 import torch
 
+from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN
 from equibayes.engine import generate
-from equibayes.engine.generate.convolution import columns as radial_columns
-from equibayes.engine.generate.writing import blocks as channel_blocks
-from equibayes.engine.generate.writing import channel_block, giving_groups, width
+from equibayes.engine.generate.groups import blocks as channel_blocks
+from equibayes.engine.generate.groups import channel_block, giving_groups
+from equibayes.engine.generate.offsets import columns as radial_columns
+from equibayes.engine.generate.offsets import harmonics, width
 from equibayes.engine.triton import kernels, minibatch
 from equibayes.engine.triton.cache import load_kernels
+from equibayes.engine.triton.dialect import TritonDialect
 from equibayes.engine.triton.layout import Job, LayerArena, Pieces, WeightPlaces, common_tile, layer_jobs
 from equibayes.engine.triton.pairs import Pairs
 from equibayes.engine.triton.tuning import Tuning, narrow
 from equibayes.network.nequip import NequIP
 from equibayes.network.weights import Layout
+from equibayes.units import KCAL_PER_MOL
 
 # what tl.dot calls the precisions that users choose from: for energies and forces; for what only the gradient by the weights needs
 PRECISIONS = {
@@ -51,6 +56,23 @@ class Heads:
     unit: float
 
 
+HEADS = Heads((FORCE_HEAD, ENERGY_HEAD), HIDDEN, log(KCAL_PER_MOL))
+# radial weights, harmonics and features of one edge and sample of the paper's network
+BYTES_PER_EDGE = 32_000
+
+
+def edges_at_once(device: torch.device | str) -> int:
+    """Edges times samples for which the buffers of the paper's network fill half of the memory."""
+    if torch.device(device).type != "cuda":
+        return 100_000
+    return int(torch.cuda.get_device_properties(device).total_memory / 2 / BYTES_PER_EDGE)
+
+
+def padded(count: int, unit: int) -> int:
+    """The next multiple of `unit`."""
+    return -(-count // unit) * unit
+
+
 class Memory:
     """Everything that lies on the device for K weight sets and graphs of one shape."""
 
@@ -77,7 +99,7 @@ class Memory:
         self.tuning = tuning or Tuning.best(precision, shape.nodes * shape.chains, narrow=narrow(self.device))
         self.places = WeightPlaces(layout)
         self.places_flat = self.places.flat.to(self.device)
-        self.generated = load_kernels(generate.kernels(network.config, network.layers))
+        self.generated = load_kernels(generate.kernels(network.config, network.layers, TritonDialect))
         self.tile = common_tile(network.layers)
         # sums into which the rows of a weight gradient are divided: few programs are too few for a GPU
         self.parts = min(MOST_PARTS, max(1, self.tuning.gradient_parts // shape.chains))
@@ -89,7 +111,7 @@ class Memory:
     def _allocate(self) -> None:
         shape, layers, config = self.shape, self.network.layers, self.network.config
         chains, groups, nodes, pairs = shape.chains, shape.groups, shape.nodes, shape.pairs
-        total, row = (config.l_max + 1) ** 2, width(config.l_max)
+        total, row = harmonics(config.l_max), width(config.l_max)
         self.arenas: list[LayerArena] = []
         start = 0
         for layer in layers:

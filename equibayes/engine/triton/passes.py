@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 
-from equibayes.engine.generate.writing import blocks as channel_blocks
-from equibayes.engine.generate.writing import collecting_groups
-from equibayes.engine.triton import kernels
-from equibayes.engine.triton import likelihood as density
+from equibayes.engine.generate.groups import blocks as channel_blocks
+from equibayes.engine.generate.groups import collecting_groups
+from equibayes.engine.triton import kernels, readout
 from equibayes.engine.triton.memory import Memory
 
 
-class Engine(Memory):
+class Passes(Memory):
     """The network with its heads for K weight sets and graphs of one shape."""
 
     def evaluate(self) -> None:
@@ -61,7 +60,7 @@ class Engine(Memory):
             self._linear(self.after[number], 0, typed=True)
             self._gate(number, 0)
         width, wide = config.channels[0], _power(config.channels[0])
-        density.readout[(_div(shape.nodes, 32), shape.chains, 3)](
+        readout.readout[(_div(shape.nodes, 32), shape.chains, 3)](
             self.arena, self.weights, self.head_places, self.graph.species, self.energy_scale, self.mask, self.energies,
             self.deviations, shape.nodes, self.last, self.version, self.places.of["readout"], self.places.of.get("shift", 0),
             self.arena.stride(0), self.places.size, self._graph_nodes, self.heads.unit, chains=shape.chains, WIDTH=width, WIDE=wide,
@@ -84,7 +83,7 @@ class Engine(Memory):
     def differentiate(self) -> None:
         """Versions 2 and 3 and from them the gradient of the loss by the weights, as several sums.
 
-        `direction`, `deviation_tilde` and `energy_bar` say what the loss is (see density.likelihood).
+        `direction`, `deviation_tilde` and `energy_bar` say what the loss is (see likelihood.py).
         """
         shape = self.shape
         self.generated.pair_tangent[(_div(shape.pairs, 64), shape.chains)](
@@ -228,13 +227,13 @@ class Engine(Memory):
         place = self.places.of["readout"]
         types = len(config.type_names)
         with self._aside():
-            density.readout_gradient[(self.parts, shape.chains, 2)](
+            readout.readout_gradient[(self.parts, shape.chains, 2)](
                 *inputs, self.gradient, shape.nodes, self.last, self.version, place, self.places.of.get("shift", 0), types,
                 _div(shape.nodes, rows * self.parts), self.arena.stride(0), self.places.size, self.places.size,
                 self.gradient.stride(0), self._graph_nodes, shape.chains, SHIFTED="shift" in self.places.of,
                 TYPES=_power(types), **common, ROWS=rows,
             )  # fmt: skip
-        density.readout_tilde[(_div(shape.nodes, rows), shape.chains)](
+        readout.readout_tilde[(_div(shape.nodes, rows), shape.chains)](
             *inputs, shape.nodes, self.last, self.version, place, self.arena.stride(0), self.places.size, self._graph_nodes,
             shape.chains, **common, ROWS=rows,
         )  # fmt: skip

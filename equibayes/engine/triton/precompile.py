@@ -43,12 +43,13 @@ def precompile(
 
     from equibayes.engine import generate
     from equibayes.engine.triton.cache import kernel_cache
+    from equibayes.engine.triton.dialect import TritonDialect
     from equibayes.engine.triton.tuning import Tuning, narrow
 
     tuning = Tuning.best(precision, rows, narrow=narrow("cuda"))
     work = share_of_work(config, precision, chains, tuning, training=training)
     # what the kernels depend on, which is little of a network's settings
-    kernels = generate.kernels(config, plan_layers(config))
+    kernels = generate.kernels(config, plan_layers(config), TritonDialect)
     constants = [
         config.r_max,
         config.polynomial_cutoff_p,
@@ -92,10 +93,7 @@ def share_of_work(
 
 def _source_stamp() -> str:
     """Changes when the kernels do."""
-    import equibayes.engine.triton as room
-
-    files = [*Path(room.__path__[0]).rglob("*.py"), Path(__file__).parent / "update_kernel.py"]
-    return _name([path.read_text(encoding="utf-8") for path in sorted(files)])
+    return _name([path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.rglob("*.py"))])
 
 
 def _name(value: Any) -> str:
@@ -160,10 +158,10 @@ def _launch_all(work: dict[str, Any]) -> None:
     from equibayes.data.graph import graph_of
     from equibayes.data.resident import ResidentData
     from equibayes.data.structures import Structure
-    from equibayes.engine.triton.dynamics import MovingModel
-    from equibayes.engine.triton.model import FusedModel
-    from equibayes.engine.triton.steps import FusedSteps
+    from equibayes.engine.triton.model import TritonModel
+    from equibayes.engine.triton.steps import TritonStepper
     from equibayes.sampling import sghmc
+    from equibayes.sampling.chain import Stretch
     from equibayes.sampling.noise import NoiseKey
     from equibayes.sampling.schedule import StepPlan
 
@@ -179,14 +177,15 @@ def _launch_all(work: dict[str, Any]) -> None:
     if not work["training"]:
         graph = graph_of(frame, r_max=config.r_max, species_of=species)
         weights = model.layout.forward_weights(flat)
-        FusedModel(model, work["precision"]).forward(weights, graph.to(dtype=torch.float32))
-        moving = MovingModel(model, weights, graph, work["precision"])
-        moving.load(graph, positions)
-        moving(positions)
+        predictor = TritonModel(model, work["precision"])
+        predictor.forward(weights, graph.to(dtype=torch.float32))
+        dynamics = predictor.dynamics(weights, graph)
+        dynamics.load(graph, positions)
+        dynamics(positions)
         return
     data = ResidentData([frame], r_max=config.r_max, species_of=species, reference=[0.0])
     for integrator in ("baoa", "paper"):
-        steps = FusedSteps(
+        stepper = TritonStepper(
             Potential(model, data, StandardNormal()),
             sghmc.init(flat),
             NoiseKey(0, tuple(range(chains))),
@@ -195,7 +194,8 @@ def _launch_all(work: dict[str, Any]) -> None:
             precision=work["precision"],
         )
         plan = StepPlan(1e-3, 1.0, "burn_in", 0, -1, False, False)
-        steps.advance(torch.zeros(1, chains, 1, dtype=torch.int64), [plan], torch.full((1, chains), 1e-3))
+        stretch = Stretch(0, [plan], torch.zeros(1, chains, 1, dtype=torch.int64))
+        stepper.advance(stretch, torch.full((1, chains), 1e-3))
 
 
 if __name__ == "__main__":

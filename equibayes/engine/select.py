@@ -1,0 +1,131 @@
+"""Which engine does the work: a fused one where it can be used, otherwise the reference, with one line that says why.
+
+Another engine is another branch here; nothing above this package knows of it.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import cache
+
+import torch
+
+from equibayes.bayes.model import ModelOutput, StochasticModel
+from equibayes.bayes.potential import Evaluation, Potential
+from equibayes.data.graph import Graph
+from equibayes.engine.interface import Dynamics, Predictor
+from equibayes.engine.triton.capture import CapturedPotential
+from equibayes.engine.triton.support import why_not
+from equibayes.network.config import NetworkConfig
+from equibayes.network.weights import Weights
+from equibayes.sampling import sghmc
+from equibayes.sampling.chain import MovingAverage, ReferenceStepper, Stepper
+from equibayes.sampling.noise import NoiseKey
+from equibayes.sampling.schedule import StepPlan
+
+# Edges times samples that the reference evaluates at once; bounds the memory (about 0.12 MB per edge and sample for the paper's
+# network).  A CPU is faster with tensors that stay in its cache, a GPU with many at once.
+EDGES_AT_ONCE = {"cpu": 10_000, "cuda": 50_000}
+# of matrix products on a GPU: the energy is as smooth as with float32; tf32 would make it rough (results/precision)
+PREDICTION_PRECISION = "bf16x3"
+
+Say = Callable[[str], None]
+Evaluate = Callable[..., Evaluation]
+"""Of position [K, P], indices [K, B] and, with dropout, a feature mask [K, N, C]."""
+
+
+def why_reference(
+    network: NetworkConfig, device: torch.device, dtype: torch.dtype, objective: str | None = "gaussian"
+) -> str | None:
+    """Why the reference must be used; None where a fused engine can be."""
+    if objective is None:
+        return "they do not know this kind of run"
+    return why_not(network, device, dtype)
+
+
+def make_evaluate(potential: Potential) -> Evaluate:
+    """û and its gradient at any position, by the reference; on a GPU recorded and replayed."""
+    return CapturedPotential(potential) if potential.data.forces.is_cuda else potential
+
+
+def make_stepper(
+    potential: Potential,
+    state: sghmc.State,
+    key: NoiseKey,
+    sampler: sghmc.SGHMCConfig,
+    *,
+    longest: int,
+    batch_size: int,
+    precision: str,
+    average: MovingAverage | None,
+    say: Say,
+) -> Stepper[Evaluation]:
+    """Makes the steps of K chains on the tensors of `state`.
+
+    longest     steps of the longest stretch
+    batch_size  frames per chain in most steps
+    precision   of matrix products on a GPU
+    """
+    network, device = potential.model.config, potential.data.forces.device
+    objective = getattr(potential, "objective", potential.kernels)
+    reason = why_reference(network, device, state.position.dtype, objective)
+    if reason is None:
+        from equibayes.engine.triton.precompile import precompile
+        from equibayes.engine.triton.steps import TritonStepper
+
+        chains, data = len(key.chains), potential.data
+        rows = chains * data.num_atoms * min(batch_size, len(data))
+        precompile(network, precision, chains, rows, training=True, say=say)
+        return TritonStepper(potential, state, key, sampler, longest=longest, precision=precision, average=average)
+    if device.type == "cuda":
+        say(f"without the fused kernels ({reason}): sampling will take several times longer")
+    return ReferenceStepper(_density(potential, key), state, key, sampler, potential.data_size, average)
+
+
+def _density(potential: Potential, key: NoiseKey) -> Callable[..., Evaluation]:
+    """û of the reference in one step of the sampler, with its dropout mask and weight of the prior."""
+    evaluate = make_evaluate(potential)
+
+    def density(position: torch.Tensor, indices: torch.Tensor, step: int, plan: StepPlan) -> Evaluation:
+        mask = potential.mask(step, key.chains, indices.shape[1])
+        return potential.with_prior_weight(evaluate(position, indices, mask), position, plan.prior_weight)
+
+    return density
+
+
+def make_predictor(model: StochasticModel, samples: torch.Tensor) -> Predictor:
+    """Predictions with the weights `samples` [k, P], on their device."""
+    reason = why_reference(model.config, samples.device, samples.dtype)
+    if reason is None:
+        from equibayes.engine.triton.model import TritonModel
+        from equibayes.engine.triton.precompile import precompile
+
+        def prepare(rows: int) -> None:
+            precompile(model.config, PREDICTION_PRECISION, len(samples), rows, training=False)
+
+        return TritonModel(model, PREDICTION_PRECISION, prepare)
+    if samples.is_cuda:
+        _say_once(f"without the fused kernels ({reason}): predictions will take several times longer")
+    return ReferencePredictor(model)
+
+
+@cache
+def _say_once(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+class ReferencePredictor:
+    """The model itself."""
+
+    fused = False
+
+    def __init__(self, model: StochasticModel) -> None:
+        self.model = model
+
+    def edges_at_once(self, device: torch.device) -> int:
+        return EDGES_AT_ONCE.get(device.type, EDGES_AT_ONCE["cuda"])
+
+    def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
+        return self.model.forward(weights, graph, feature_mask=feature_mask)
+
+    def dynamics(self, weights: Weights, graph: Graph) -> Dynamics | None:
+        return None
