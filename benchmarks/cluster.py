@@ -9,7 +9,6 @@ that does other things too, the clock says little about a few percent.  So the c
 suffer less: processor time that the thread of the chains needs for a step, and what Ray's other threads in the worker take of a second.
 """
 
-import argparse
 import json
 import os
 import tempfile
@@ -21,8 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from command import parse, ran_job, save
 from measure import in_fresh_process, summary
-from provenance import RESULTS, provenance, write_json
 from rich.console import Console
 from rich.table import Table
 
@@ -168,16 +167,11 @@ def on_ray(job: dict[str, Any], prepared: Prepared, data: Any, folder: Path) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny network, one round: only shows that it runs")
-    parser.add_argument("--output", type=Path, default=None, help="JSON file to write")
-    parser.add_argument("--rounds", type=int, default=4, help="repeats of each measurement")
-    parser.add_argument("--threads", type=int, default=1, help="of a worker; only 1 is measured")
-    parser.add_argument("--job", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.job:
-        print(json.dumps(measured(json.loads(options.job))))
+    if ran_job(measured):
         return
+    options = parse(
+        __doc__, rounds=4, quick="tiny network, one round", threads="of a worker; only 1 is measured", default_threads=1
+    )
     common = {"network": "tiny" if options.quick else "small", "steps": 60 if options.quick else 200}
     sizes = [1] if options.quick else [1, 4]
     jobs = {
@@ -215,10 +209,7 @@ def main() -> None:
         "comparison": {f"K = {k}": comparison(rows, k) for k in sizes},
     }
     show(result)
-    output = options.output or (None if options.quick else RESULTS / "cluster-cpu.json")
-    if output:
-        write_json(output, result | provenance(("torch", "numpy", "ray", "equibayes")))
-        print(f"written to {output}")
+    save(result, options, "cluster-cpu.json", ("torch", "numpy", "ray", "equibayes"))
 
 
 def comparison(rows: dict[str, Any], k: int) -> dict[str, float]:
