@@ -27,7 +27,6 @@ from equibayes.engine.triton.layout import Pieces
 from equibayes.engine.triton.model import TritonModel
 from equibayes.engine.triton.pairs import pairs_of
 from equibayes.engine.triton.steps import TritonStepper
-from equibayes.engine.triton.support import why_not
 from equibayes.engine.triton.tuning import Tuning
 from equibayes.network.config import NetworkConfig, preset
 from equibayes.run.loop import AVERAGE_DECAY, ChainRunner
@@ -251,15 +250,6 @@ def test_predictions_with_masks():
     assert selftest.relative(found.energy, expected.energy) < 1e-5
     assert selftest.relative(found.log_sigma_forces, expected.log_sigma_forces) < 1e-4
     assert selftest.relative(without.forces, expected.forces) > 1e-2
-
-
-def test_reasons_to_use_the_reference():
-    paper = preset("paper")
-    assert why_not(paper, "cpu", torch.float32) == "there is no GPU"
-    assert why_not(paper, "cuda", torch.float32) is None
-    assert "float32" in why_not(paper, "cuda", torch.float64)
-    assert "multiples of 16" in why_not(preset("tiny"), "cuda", torch.float32)
-    assert "radial" in why_not(replace(paper, radial_mlp_width=256), "cuda", torch.float32)
 
 
 @pytest.mark.parametrize(("capability", "precision"), [(80, "tf32"), (90, "mixed")])
