@@ -1,12 +1,14 @@
-"""Chains on a Ray cluster of this machine's cores: what two workers give over one, and what Ray costs against a bare process.
+"""Chains on a Ray cluster of this machine's cores: what two workers give over one, and what Ray costs against a bare
+process.
 
     python benchmarks/cluster.py            some ten minutes; writes results/speed/cluster-cpu.json
     python benchmarks/cluster.py --quick    half a minute: shows that it runs, not how fast
 
-Every measurement is a process of its own, turn by turn.  The bare process runs the same chains through the same runner and writes its
-checkpoints itself.  Clocks are read by the chains, after the first looks: starting Ray and torch is not counted.  On a machine
-that does other things too, the clock says little about a few percent.  So the cost of Ray is also put together from two numbers that
-suffer less: processor time that the thread of the chains needs for a step, and what Ray's other threads in the worker take of a second.
+Every measurement is a process of its own, turn by turn.  The bare process runs the same chains through the same
+runner and writes its checkpoints itself.  Clocks are read by the chains, after the first looks: starting Ray and
+torch is not counted.  On a machine that does other things too, the clock says little about a few percent.  So the
+cost of Ray is also put together from two numbers that suffer less: processor time that the thread of the chains needs
+for a step, and what Ray's other threads in the worker take of a second.
 """
 
 import json
@@ -42,7 +44,8 @@ from equibayes.run.state import RunState
 WARM_UP = 2  # looks that are not counted
 GOAL = 0.02  # of Ray over a bare process
 Clocks = list[tuple[int, float, float, float, str]]
-"""Step, seconds of the clock, of the processor for the thread of the chains and for the process, and its number; at every look."""
+"""Step, seconds of the clock, of the processor for the thread of the chains and for the process, and its number; at
+every look."""
 
 
 class TimedRunner(ReportingRunner):

@@ -23,7 +23,8 @@ def parse(doc: str | None, *, rounds: int, quick: str, threads: str = "CPU threa
 
 
 def ran_job(work: Callable[[dict[str, Any]], dict[str, Any]]) -> bool:
-    """Whether this process was started by `measure.in_fresh_process`; then it has done its work and printed the result."""
+    """Whether this process was started by `measure.in_fresh_process`; then it has done its work and printed the
+    result."""
     if JOB not in sys.argv:
         return False
     print(json.dumps(work(json.loads(sys.argv[sys.argv.index(JOB) + 1]))))

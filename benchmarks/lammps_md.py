@@ -3,9 +3,9 @@
     python benchmarks/lammps_md.py            about five minutes; writes results/speed/lammps-cpu.json
     python benchmarks/lammps_md.py --quick    a few seconds on small cells: shows that it runs, not how fast
 
-192-atom water and 1000-atom silicon, velocity Verlet from rest, 0.5 fs, one rank; neighbour lists and uncertainties are part of a
-step on both sides.  The potential is the same, so that the ratio tells what the way through LAMMPS costs or saves; it tells most with
-the cheapest potential there is, the `tiny` network with one sample.
+192-atom water and 1000-atom silicon, velocity Verlet from rest, 0.5 fs, one rank; neighbour lists and uncertainties
+are part of a step on both sides.  The potential is the same, so that the ratio tells what the way through LAMMPS
+costs or saves; it tells most with the cheapest potential there is, the `tiny` network with one sample.
 """
 
 import time
@@ -114,7 +114,8 @@ class Contest:
 
 
 class CpuTime:
-    """A call that notes how much of the processor it used, which others on the machine disturb less than the time it took."""
+    """A call that notes how much of the processor it used, which others on the machine disturb less than the time it
+    took."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self.call = call

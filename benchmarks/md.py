@@ -1,10 +1,12 @@
-"""Steps of molecular dynamics on a CPU: our calculator with k = 8 samples beside a committee of eight and the official NequIP.
+"""Steps of molecular dynamics on a CPU: our calculator with k = 8 samples beside a committee of eight and the
+official NequIP.
 
     python benchmarks/md.py            a minute or two; writes results/speed/md-cpu.json
     python benchmarks/md.py --quick    a few seconds: shows that it runs, not how fast
 
-All drive the same ethanol molecule with ASE's velocity Verlet, 0.5 fs; neighbour lists are part of a step everywhere.  The official
-package evaluates one network (eager) and knows no uncertainty; the committee is eight calculators of one sample each.
+All drive the same ethanol molecule with ASE's velocity Verlet, 0.5 fs; neighbour lists are part of a step
+everywhere.  The official package evaluates one network (eager) and knows no uncertainty; the committee is eight
+calculators of one sample each.
 """
 
 from collections.abc import Callable

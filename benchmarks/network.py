@@ -3,7 +3,8 @@
     python benchmarks/network.py            all of it; several minutes; writes results/speed/network-cpu.json
     python benchmarks/network.py --quick    a few seconds: shows that it runs, not how fast
 
-Three tables: the time of a training step per weight set, the memory it takes, and how an evaluation grows with the number of atoms.
+Three tables: the time of a training step per weight set, the memory it takes, and how an evaluation grows with the
+number of atoms.
 """
 
 import time

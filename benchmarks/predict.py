@@ -3,8 +3,8 @@
     python benchmarks/predict.py            all of it; about ten minutes; writes results/speed/predict-cpu.json
     python benchmarks/predict.py --quick    half a minute: shows that it runs, not how fast
 
-Two tables: structures per second with k = 1 and k = 8 samples beside eight official networks with the same weights, and the memory of
-`equibayes predict` over files of different length.
+Two tables: structures per second with k = 1 and k = 8 samples beside eight official networks with the same weights,
+and the memory of `equibayes predict` over files of different length.
 """
 
 import tempfile
@@ -34,7 +34,8 @@ GOAL = 5.0  # times faster than eight official evaluations
 
 
 class OfficialEnsemble:
-    """Official networks of one architecture with different weights, on prepared batches: neighbour lists are not timed."""
+    """Official networks of one architecture with different weights, on prepared batches: neighbour lists are not
+    timed."""
 
     def __init__(self, networks: Sequence[Official], frames: Sequence[Structure], batch: int) -> None:
         from nequip.data import AtomicDataDict, from_ase
@@ -108,7 +109,8 @@ def speed(name: str, frames: Sequence[Structure], batches: Sequence[int], rounds
 
 
 def streaming(name: str, sizes: Sequence[int], threads: int) -> dict[str, Any]:
-    """`equibayes predict` on xyz files of different length, each in a process of its own: time, peak of memory, size of the files."""
+    """`equibayes predict` on xyz files of different length, each in a process of its own: time, peak of memory, size
+    of the files."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         posterior, data = Path(folder) / "a.posterior", Path(folder) / "frames.xyz"

@@ -5,7 +5,8 @@
     python benchmarks/step.py --data frames.npz --official-compiled ethanol   the official package compiled, over eight minutes
     python benchmarks/step.py --figure                              the figure from the stored numbers
 
-A step is a whole step of the sampler: minibatch, energy and forces, likelihood with both heads, gradient, prior, update.
+A step is a whole step of the sampler: minibatch, energy and forces, likelihood with both heads, gradient, prior,
+update.
 """
 
 import argparse
@@ -130,7 +131,8 @@ def sampler_step(
 
 
 def official(frames: list[Structure], batch: int, mode: str = "eager") -> dict[str, Any]:
-    """The same network and batch by the official package: mean squared errors, double backward, no sampler and no heads.
+    """The same network and batch by the official package: mean squared errors, double backward, no sampler and no
+    heads.
 
     mode: eager, or compile, which takes the package many minutes.
     """

@@ -1,6 +1,7 @@
 """What an engine offers besides whole steps (`sampling.chain.Stepper`): predictions and dynamics.
 
-Each engine is a package beside `triton`, in a language of its own, chosen in select.py and compared with the reference in selftest.py.
+Each engine is a package beside `triton`, in a language of its own, chosen in select.py and compared with the
+reference in selftest.py.
 """
 
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ class Dynamics(Protocol):
     def num_atoms(self) -> int: ...
 
     def load(self, graph: Graph, positions: np.ndarray) -> None:
-        """A new list of pairs, found at `positions`, with all pairs within the cutoff and a skin; float64 on the device."""
+        """A new list of pairs, found at `positions`, with all pairs within the cutoff and a skin; float64 on the
+        device."""
         ...
 
     def __call__(self, positions: np.ndarray) -> DynamicsOutput:
@@ -58,5 +60,6 @@ class Predictor(Protocol):
         ...
 
     def dynamics(self, weights: Weights, graph: Graph) -> Dynamics | None:
-        """For one structure that moves; None where `forward` is as fast.  graph: the first list of pairs (see `Dynamics.load`)."""
+        """For one structure that moves; None where `forward` is as fast.  graph: the first list of pairs (see
+        `Dynamics.load`)."""
         ...

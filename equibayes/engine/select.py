@@ -14,7 +14,7 @@ from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.data.graph import Graph
 from equibayes.engine.interface import Dynamics, Predictor
 from equibayes.engine.triton.capture import CapturedPotential
-from equibayes.engine.triton.support import why_not
+from equibayes.engine.triton.support import objective_of, why_not
 from equibayes.network.config import NetworkConfig
 from equibayes.network.weights import Weights
 from equibayes.sampling import sghmc
@@ -22,8 +22,8 @@ from equibayes.sampling.chain import MovingAverage, ReferenceStepper, Stepper
 from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.schedule import StepPlan
 
-# Edges times samples that the reference evaluates at once; bounds the memory (about 0.12 MB per edge and sample for the paper's
-# network).  A CPU is faster with tensors that stay in its cache, a GPU with many at once.
+# Edges times samples that the reference evaluates at once; bounds the memory (about 0.12 MB per edge and sample for
+# the paper's network).  A CPU is faster with tensors that stay in its cache, a GPU with many at once.
 EDGES_AT_ONCE = {"cpu": 10_000, "cuda": 50_000}
 # of matrix products on a GPU: the energy is as smooth as with float32; tf32 would make it rough (results/precision)
 PREDICTION_PRECISION = "bf16x3"
@@ -66,8 +66,7 @@ def make_stepper(
     precision   of matrix products on a GPU
     """
     network, device = potential.model.config, potential.data.forces.device
-    objective = getattr(potential, "objective", potential.kernels)
-    reason = why_reference(network, device, state.position.dtype, objective)
+    reason = why_reference(network, device, state.position.dtype, objective_of(potential))
     if reason is None:
         from equibayes.engine.triton.precompile import precompile
         from equibayes.engine.triton.steps import TritonStepper

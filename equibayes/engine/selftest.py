@@ -1,4 +1,4 @@
-"""Are the fused kernels right on this machine?  `python -m equibayes.selftest` compares them with the float64 reference.
+"""Compares the fused kernels on this machine with the float64 reference.
 
     python -m equibayes.selftest                        # on a GPU: all networks and precisions, about two minutes
     python -m equibayes.selftest --interpret            # without one: tiny networks under Triton's interpreter
@@ -90,7 +90,7 @@ def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def cluster(atoms: int, seed: int) -> Structure:
-    """Atoms at random, none too near to another, with labels."""
+    """Random atoms with a minimum distance, and random labels."""
     rng = np.random.default_rng(seed)
     places: list[np.ndarray] = []
     while len(places) < atoms:
@@ -103,14 +103,14 @@ def cluster(atoms: int, seed: int) -> Structure:
 
 
 def crystal(atoms: int, edge: float, seed: int) -> Structure:
-    """Atoms at random in a skew cell so small that atoms meet their own images."""
+    """Random atoms in a skewed cell so small that atoms interact with their own images."""
     structure = cluster(atoms, seed)
     cell = edge * (np.eye(3) + 0.2 * np.tri(3, k=-1))
     return replace(structure, cell=cell, pbc=np.ones(3, bool), positions=structure.positions % edge)
 
 
 def weights(model: StochasticModel, chains: int, seed: int) -> torch.Tensor:
-    """Random, also where a run begins with zeros."""
+    """Random weights, also where a run begins with zeros."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(chains, model.layout.size, generator=generator, dtype=torch.float64) * 0.7
 
@@ -133,7 +133,7 @@ def structures(small: bool) -> dict[str, list[Structure]]:
 def check_predictions(
     name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, precision: str, device: str
 ) -> Iterator[Check]:
-    """Energies, forces, stress and deviations; a second call with other positions sees nothing of the first."""
+    """Energies, forces, stress and deviations; a second call with other positions is not affected by the first."""
     from equibayes.engine.triton.model import TritonModel
 
     limit = LIMITS[precision]
@@ -157,7 +157,7 @@ def check_predictions(
 def check_moving(
     name: str, config: NetworkConfig, frame: Structure, chains: int, precision: str, device: str
 ) -> Iterator[Check]:
-    """Dynamics: a list with pairs beyond the cutoff stays while atoms move, and what was computed before leaves no trace."""
+    """Dynamics: the list, with pairs beyond the cutoff, stays while atoms move; earlier results have no influence."""
     from equibayes.engine.triton.dynamics import TritonDynamics
 
     model, limit = StochasticModel(config), LIMITS[precision]
@@ -200,7 +200,7 @@ def check_derivative(name: str, config: NetworkConfig, frame: Structure, device:
     h = 1e-2
     u, v = (rng.normal(size=frame.positions.shape) for _ in range(2))
     _, forces = at(0 * u)
-    # fourth-order difference, so that float32 decides and not the step
+    # fourth-order difference, so that rounding dominates and not the step
     slope = (8 * (at(h * u)[0] - at(-h * u)[0]) - (at(2 * h * u)[0] - at(-2 * h * u)[0])) / (12 * h)
     scale = float(np.linalg.norm(forces) * np.linalg.norm(u))
     yield Check(f"{name}: forces by differences of energies", abs(slope + float((forces * u).sum())) / scale, 1e-3)
@@ -236,7 +236,7 @@ def check_gradient(
     fused.passes.load_weights((flat * scale).to(device))
     results = []
     for _ in range(2):
-        fused.passes.gradient.fill_(torch.nan)  # what is not written shows
+        fused.passes.gradient.fill_(torch.nan)  # shows entries that are not written
         fused()
         results.append(fused.passes.gradient.nan_to_num(0.0).clone())
     gradient = results[0].double().sum(0).cpu()[:, fused.passes.places.flat.long()] * scale + flat
@@ -258,7 +258,7 @@ def check_gradient(
 
 @contextmanager
 def cut_for(rows: int) -> Iterator[None]:
-    """Work is cut into programs as it would be for so many atoms."""
+    """Divide the work into programs as for so many atoms."""
     from equibayes.engine.triton.tuning import Tuning
 
     best = Tuning.best
@@ -272,7 +272,7 @@ def cut_for(rows: int) -> Iterator[None]:
 def check_steps(
     name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, device: str
 ) -> Iterator[Check]:
-    """Whole steps of both integrators, priors and of the baselines, with noise and an adapting mass, against the reference sampler."""
+    """Whole steps with both integrators, both priors and the baselines, with noise and an adapting mass."""
     from equibayes.engine.triton.steps import TritonStepper
 
     model = StochasticModel(config)
@@ -339,7 +339,7 @@ def check_noise(size: int, device: str) -> Iterator[Check]:
 
 
 def check_neighbors(atoms: int, device: str) -> Iterator[Check]:
-    """The neighbour list of the device has the pairs of the host's, each with the same vector, and its graph the same slots."""
+    """The neighbour list of the device has the pairs, vectors and graph slots of the host's."""
     frame = crystal(atoms, 1.3 * atoms ** (1 / 3) + 3.0, 14)
     r_max = 4.0
     positions = torch.from_numpy(frame.positions).to(device)
@@ -382,7 +382,7 @@ def all_checks(small: bool, device: str) -> Iterator[Check]:
         yield from check_gradient(name, config, training, 2, "float32", device)
     for chains in (1, 3, 8, 16):
         yield from check_gradient(f"paper, K={chains}", NETWORKS["paper"], training, chains, "float32", device)
-    for rows in (500, 2000, 5000):  # what there is of cuts besides that for these few atoms
+    for rows in (500, 2000, 5000):  # the other divisions of the work, which these few atoms would not use
         with cut_for(rows):
             name = f"paper, as for {rows} atoms"
             yield from check_predictions(name, NETWORKS["paper"], training, 8, "bf16x3", device)

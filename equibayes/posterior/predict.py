@@ -4,7 +4,7 @@ The predictive of the paper: the mean over the k samples, and a Gaussian with th
 
     σ² = mean over samples of σ_s²  +  spread of the means over samples      (aleatoric + epistemic)
 
-A calibration that the posterior holds is applied to all of it (see calibration.py).
+A calibration of the posterior is applied to all of it (see calibration.py).
 Every σ is a standard deviation in the unit of its quantity.
 """
 
@@ -25,21 +25,21 @@ from equibayes.posterior.dropout import prediction_masks
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sigma import Sigma
 
-# The spread over samples is their population deviation (ddof 0): the Gaussian fitted to the mixture of the k samples has exactly this
-# variance.  This is the only place where it is chosen.
+# The spread over samples is their population deviation (ddof 0): the Gaussian fitted to the mixture of the k samples
+# has exactly this variance.  This is the only place where it is chosen.
 DDOF = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What the posterior says about one structure.  eV, eV/Å, eV/Å³ (ASE's sign).
+    """The prediction for one structure.  eV, eV/Å, eV/Å³ (ASE's sign).
 
     energy, energy_std, energy_epistemic, energy_aleatoric     numbers
     forces, forces_std, forces_epistemic, forces_aleatoric     [n, 3]
     stress, stress_std                                         [3, 3], None without a volume (the model predicts no noise for it)
     energy_known  False where the energy holds only up to a constant (see data/reference.py)
     members       with `members=True`: energies [k], forces [k, n, 3], stress [k, 3, 3] of each sample
-    intervals     what `interval` rests on if the posterior is calibrated
+    intervals     used by `interval` if the posterior is calibrated
     """
 
     energy: float
@@ -59,8 +59,8 @@ class Prediction:
     def interval(self, level: float) -> tuple[float, np.ndarray]:
         """Half widths of intervals around energy and forces ([n, 3]) that hold the truth with probability `level`.
 
-        With a calibration the coverage is guaranteed for frames like those it was made on (see conformal.py); without one σ is
-        taken at its word and errors for Gaussian.
+        With a calibration the coverage is guaranteed for frames like those it was made on (see conformal.py); without
+        one, errors are assumed to be Gaussian with the predicted σ.
         """
         if self.intervals is None:
             return gaussian_half_widths(level, self.energy_std, self.forces_std)
@@ -95,7 +95,7 @@ def predict_each(
 
 
 class ReadyPosterior:
-    """A posterior on a device, its weights prepared once: for many structures, or one that is asked about again and again."""
+    """A posterior on a device with its weights prepared once, for many predictions."""
 
     def __init__(
         self,
@@ -121,8 +121,9 @@ class ReadyPosterior:
     def predict_batch(
         self, frames: Sequence[Structure], graph: Graph, ks: Sequence[int], *, members: bool = False
     ) -> Iterator[tuple[Prediction, ...]]:
-        """The same for frames whose graphs are one already, so that several posteriors can be asked about it."""
-        # geometry stays in float64, whatever the weights are: rounded positions would make the energy rough
+        """The same for frames that share one graph, which several posteriors can use."""
+        # geometry stays in float64, whatever the precision of the weights: rounded positions would make the energy
+        # rough
         output = self._evaluate(frames, graph.to(self.samples.device))
         yield from zip(*(_split(self.posterior, self.calibration, frames, output.first(k), members) for k in ks))
 
@@ -165,7 +166,7 @@ def joined(batch: Sequence[tuple[Structure, Graph]]) -> tuple[list[Structure], G
 
 
 def batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[list[tuple[Structure, Graph]]]:
-    """Structures with their graphs, grouped to at most `limit` edges so that a batch fits the memory; a large one stands alone."""
+    """Structures with their graphs, grouped to at most `limit` edges so that a batch fits the memory."""
     batch: list[tuple[Structure, Graph]] = []
     atoms = slots = 0
     for structure, graph in pairs:
@@ -182,7 +183,8 @@ def batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[li
 
 @dataclass(frozen=True, eq=False)
 class _Arrays:
-    """The model's output for B structures with N atoms under k samples, float64 on the host; shapes as in `ModelOutput`."""
+    """The model's output for B structures with N atoms under k samples, float64 on the host; shapes as in
+    `ModelOutput`."""
 
     energy: np.ndarray
     forces: np.ndarray
@@ -220,7 +222,7 @@ def _split(
     members: bool,
 ) -> Iterator[Prediction]:
     """From the k samples (first axis) of a batch to mean and deviations of each structure."""
-    # often all structures are the same molecule: ask once what its energy is referred to
+    # often all structures are the same molecule: look up its reference energy once
     molecules = {s.numbers.tobytes(): s.numbers for s in structures}
     reference = {key: posterior.reference.total(numbers) for key, numbers in molecules.items()}
     known = {key: posterior.reference.knows(numbers) for key, numbers in molecules.items()}

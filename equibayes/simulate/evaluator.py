@@ -16,7 +16,7 @@ DTYPES = ("float32", "float64")
 
 
 class Evaluator:
-    """What `posterior.predict` gives; the i-th structure of each call keeps its neighbour list."""
+    """Predictions as by `posterior.predict`; the i-th structure of each call keeps its neighbour list."""
 
     def __init__(self, posterior: Posterior, device: torch.device | str, dtype: str | None, skin: float) -> None:
         if dtype is not None and dtype not in DTYPES:

@@ -1,4 +1,5 @@
-"""The fused kernels on a CPU, under Triton's interpreter: tiny networks, the same checks that `equibayes.selftest` makes on a GPU."""
+"""The fused kernels on a CPU, under Triton's interpreter: tiny networks, the same checks that `equibayes.selftest`
+makes on a GPU."""
 
 import importlib.util
 import json
@@ -254,7 +255,8 @@ def test_predictions_with_masks():
 
 @pytest.mark.parametrize(("capability", "precision"), [(80, "tf32"), (90, "mixed")])
 def test_kernels_compile_for_gpus_that_are_not_here(capability, precision, tmp_path):
-    """Ampere as well as Hopper: Triton compiles without a device.  The command is the one by which a run compiles in parallel."""
+    """Ampere as well as Hopper: Triton compiles without a device.  The command is the one by which a run compiles in
+    parallel."""
     work = {
         "network": asdict(TINY),
         "precision": precision,

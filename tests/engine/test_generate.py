@@ -1,4 +1,5 @@
-"""The generator: the text of the Triton kernels is pinned, and a second dialect, plain Python, computes what the definition says."""
+"""The generator: the text of the Triton kernels is pinned, and a second dialect, plain Python, computes what the
+definition says."""
 
 import hashlib
 from contextlib import contextmanager
@@ -28,7 +29,8 @@ PINNED = {
     "small": "184f7df473aba36c",
     "tiny": "87dc70dbd167101c",
 }
-"""Of the kernels that were measured and compared with the reference on a GPU; another text has to be checked there again."""
+"""Of the kernels that were measured and compared with the reference on a GPU; another text has to be checked there
+again."""
 
 
 @pytest.mark.parametrize("name", PINNED)
@@ -179,7 +181,8 @@ def test_geometry_in_another_dialect():
 
 
 def test_convolution_in_another_dialect():
-    """Value and tangent of the second layer, with features of all l, against the sum over the whole table of couplings."""
+    """Value and tangent of the second layer, with features of all l, against the sum over the whole table of
+    couplings."""
     layer, rng, atoms, pairs = plan_layers(CONFIG)[1], np.random.default_rng(1), 3, 3
     slots = [[(1, 0, 0), (2, 1, 0)], [(0, 0, 1), (2, 2, 0)], [(0, 1, 1), (1, 2, 1)]]
     feature_size = sum(irrep.dim * layer.inputs[irrep] for irrep in layer.sources)

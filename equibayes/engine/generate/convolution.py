@@ -93,8 +93,8 @@ def _collect_tangent(d: Dialect, paths: list[Path]) -> None:
 def give(d: Dialect, number: int, layer: LayerPlan) -> None:
     """Adjoint (version 1) and its tangent (version 3): every atom gathers what the sums of its neighbours owe to it.
 
-    The adjoint also gives ∂E/∂Y and ∂E/∂r of the edges, a row for each group (they are summed later, in a fixed order); its tangent
-    gives R̃ and R̃' of each direction of a pair.
+    The adjoint also gives ∂E/∂Y and ∂E/∂r of the edges, a row for each group (they are summed later, in a fixed
+    order); its tangent gives R̃ and R̃' of each direction of a pair.
     """
     with d.kernel("give", number, layer):
         d.add("radial_out", "chain*chain_radial_out")

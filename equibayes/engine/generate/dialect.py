@@ -1,21 +1,21 @@
 """What a language must offer so that the equations of this package can be written in it.
 
-Arithmetic (`a*b + c`), addresses (`row + 3`) and conditions (`DUAL and DOT`) are the same text in Python and C++ and stand in the
-equations themselves.  Everything else is a method of a `Dialect`: the head of a kernel, loops, loads, stores, sums and matrix products.
-Within a kernel a dialect defines these names:
+Arithmetic (`a*b + c`), addresses (`row + 3`) and conditions (`DUAL and DOT`) are the same text in Python and C++ and
+stand in the equations themselves.  Everything else is a method of a `Dialect`: the head of a kernel, loops, loads,
+stores, sums and matrix products. Within a kernel a dialect defines these names:
 
-| name            | kernels           | meaning                                                                              |
-|-----------------|-------------------|--------------------------------------------------------------------------------------|
-| `chain`         | all but geometry  | weight set                                                                           |
-| `p`             | pairs, radial     | pair                                                                                 |
-| `n`, `N`        | convolution, gate | atom, number of atoms                                                                |
-| `c`, `cs`       | convolution, gate | channel; `cs` of results that were summed over slots                                 |
-| `j`, `q`        | slots             | neighbour, pair                                                                      |
-| `code`, `sign`  | slots             | direction in the last bit of `code`; ±1 for a vector that is, or opposes, the pair's |
+| name            | kernels           | meaning                                              |
+|-----------------|-------------------|------------------------------------------------------|
+| `chain`         | all but geometry  | weight set                                           |
+| `p`             | pairs, radial     | pair                                                 |
+| `n`, `N`        | convolution, gate | atom, number of atoms                                |
+| `c`, `cs`       | convolution, gate | channel; `cs` of results that were summed over slots |
+| `j`, `q`        | slots             | neighbour, pair                                      |
+| `code`, `sign`  | slots             | direction in the last bit of `code`, as ±1 in `sign` |
 
-and the arguments of the kernels, among them `arena`, `harmonics`, `tangents`, `radial` and `slope` (of the chain), `x0` to `x3` and
-`z0` to `z3` (the four versions before and after the gate).  Flags: DUAL (versions 2 and 3), DOT (the features move with the atoms),
-MOVING (pair vectors follow from positions), MODE (version of the gate).
+and the arguments of the kernels, among them `arena`, `harmonics`, `tangents`, `radial` and `slope` (of the chain),
+`x0` to `x3` and `z0` to `z3` (the four versions before and after the gate).  Flags: DUAL (versions 2 and 3), DOT (the
+features move with the atoms), MOVING (pair vectors follow from positions), MODE (version of the gate).
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ class Dialect(ABC):
     """Writes one kernel.  Methods that return text give an expression; the others write statements."""
 
     header = ""
-    """What stands before the kernels of a module."""
+    """The text before the kernels of a module."""
 
     def __init__(self, config: NetworkConfig) -> None:
         self.config = config
@@ -140,7 +140,8 @@ class Dialect(ABC):
 
     @abstractmethod
     def bessel(self) -> None:
-        """Define value, slope, value_w, slope_w: Bessel functions, dB/dr, and the derivatives of both by the frequencies."""
+        """Define value, slope, value_w, slope_w: Bessel functions, dB/dr, and the derivatives of both by the
+        frequencies."""
 
     @abstractmethod
     def store_hidden(self, value: str, slope: str) -> None: ...

@@ -6,7 +6,8 @@ from equibayes.network.irreps import SCALAR, Irrep, LayerPlan
 
 
 def gate(d: Dialect, number: int, layer: LayerPlan) -> None:
-    """x = f(z) in all four versions; f = silu or tanh, normalised.  Scalars pass f; other irreps are multiplied by f of a scalar:
+    """x = f(z) in all four versions; f = silu or tanh, normalised.  Scalars pass f; other irreps are multiplied by f
+    of a scalar:
 
     x = f(z)                          x̄ → z̄ = f' x̄
     ẋ = f' ż                          z̃ = f' x̃ + f'' ż x̄

@@ -1,4 +1,5 @@
-"""Where the numbers of an atom or a pair lie in their row: features [irrep][atom, component, channel], radial weights [pair, path].
+"""Where the numbers of an atom or a pair lie in their row: features [irrep][atom, component, channel], radial weights
+[pair, path].
 
 The row of an atom is found once, and its contents at constant distances, which cost no instruction.
 """

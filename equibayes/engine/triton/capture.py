@@ -61,7 +61,8 @@ class Capture(Generic[Result]):
 class CapturedPotential:
     """A `Potential` (the reference) on a CUDA device, recorded for each set of shapes.
 
-    Shapes do not change during a phase of a run, so minibatch, forward pass, forces and the second backward pass are one graph.
+    Shapes do not change during a phase of a run, so minibatch, forward pass, forces and the second backward pass are
+    one graph.
     """
 
     def __init__(self, potential: Potential) -> None:

@@ -1,7 +1,7 @@
 """The equations of engine/generate as Triton kernels.
 
-A program works on EB slots and CB channels at once in a convolution, on BLOCK pairs or elements elsewhere; `valid` masks what lies
-beyond the last.
+A program works on EB slots and CB channels at once in a convolution, on BLOCK pairs or elements elsewhere; `valid`
+masks what lies beyond the last.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""One structure whose atoms move while its list of pairs stays: the evaluation from positions to results as one CUDA graph."""
+"""One structure whose atoms move while its list of pairs stays: the evaluation from positions to results as one CUDA
+graph."""
 
 from collections.abc import Callable
 
@@ -22,8 +23,8 @@ VIRIAL_SHARES = 16
 class TritonDynamics:
     """Calls with new positions [n, 3] cost one upload, one replay and one download.
 
-    A new list of pairs is loaded into the same buffers as long as it fits, and the recorded kernels stay.  Results depend on the
-    list in their last bits, since pairs beyond the cutoff take part in the order of sums.
+    A new list of pairs is loaded into the same buffers as long as it fits, and the recorded kernels stay.  Results
+    depend on the list in their last bits, since pairs beyond the cutoff take part in the order of sums.
     """
 
     def __init__(
@@ -34,7 +35,8 @@ class TritonDynamics:
         precision: str = "tf32x3",
         prepare: Callable[[int], None] = lambda rows: None,
     ) -> None:
-        """graph: the first list; see `load`.  prepare: called with the number of atoms in all chains before kernels are made."""
+        """graph: the first list; see `load`.  prepare: called with the number of atoms in all chains before kernels
+        are made."""
         self.model, self.device = model, graph.vector.device
         chains, nodes, slots = weights["embedding"].shape[0], *graph.sender.shape[1:]
         self.weights, self.precision, self.prepare = weights, precision, prepare
@@ -57,8 +59,8 @@ class TritonDynamics:
         self.passes.load_weights(model.layout.flatten(self.weights))
         self.shift = torch.zeros(shape.pairs, 3, dtype=torch.float64, device=self.device)
         self.positions = torch.zeros(shape.nodes, 3, dtype=torch.float64, device=self.device)
-        # in memory of the host that the device reaches by itself: the upload is a part of the recorded work, and the last kernel
-        # writes its results to where they are read
+        # in memory of the host that the device reaches by itself: the upload is a part of the recorded work, and the
+        # last kernel writes its results to where they are read
         on_gpu = self.device.type == "cuda"
         self.asked = torch.zeros(self.positions.shape, dtype=torch.float64, pin_memory=on_gpu)
         size = 2 + 4 * shape.nodes + 6 * VIRIAL_SHARES
@@ -70,7 +72,8 @@ class TritonDynamics:
         return self.passes.shape.nodes
 
     def load(self, graph: Graph, positions: np.ndarray) -> None:
-        """A new list: one structure at `positions` with all pairs within the cutoff and a skin, in float64 on the device."""
+        """A new list: one structure at `positions` with all pairs within the cutoff and a skin, in float64 on the
+        device."""
         pairs = pairs_of(graph, len(self.model.config.type_names))
         shape = self.passes.shape
         slots, rows = pairs.sender.shape[2], pairs.vector.shape[1]

@@ -1,4 +1,4 @@
-"""The buffers of the engine and what is loaded into them; the tables of jobs that its linears work through."""
+"""The buffers on the device, what is loaded into them, and the tables of jobs of the linears."""
 
 from dataclasses import dataclass
 from math import log
@@ -22,7 +22,8 @@ from equibayes.network.nequip import NequIP
 from equibayes.network.weights import Layout
 from equibayes.units import KCAL_PER_MOL
 
-# what tl.dot calls the precisions that users choose from: for energies and forces; for what only the gradient by the weights needs
+# precisions of tl.dot: for energies and forces, and for passes that only the gradient by the weights needs.  tf32 is
+# for tests
 PRECISIONS = {
     "float32": ("ieee", "ieee"),
     "tf32x3": ("tf32x3", "tf32x3"),
@@ -33,7 +34,7 @@ PRECISIONS = {
 
 
 MOST_PARTS = 8
-"""Of a weight gradient: the sampler has to read them all."""
+"""Partial sums of a weight gradient; the sampler reads all of them."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Heads:
-    """The deviation heads: where their weights lie (for forces, then energy), their hidden sizes, and ln of their unit."""
+    """The deviation heads: where their weights lie (for forces, then energy), their hidden sizes, and ln of their
+    unit."""
 
     names: tuple[str, str]
     hidden: tuple[int, int]
@@ -74,7 +76,7 @@ def padded(count: int, unit: int) -> int:
 
 
 class Memory:
-    """Everything that lies on the device for K weight sets and graphs of one shape."""
+    """Everything on the device for K weight sets and graphs of one shape."""
 
     def __init__(
         self,
@@ -90,8 +92,8 @@ class Memory:
         lean: bool = False,
         masked: bool = False,
     ) -> None:
-        """masked: features are multiplied by `mask` before readout and heads read them (dropout);
-        lean: keep the radial weights of one layer at a time and compute them twice; for systems of many thousand atoms."""
+        """masked: features are multiplied by `mask` before readout and heads read them (dropout); lean: keep the
+        radial weights of one layer at a time and compute them twice; for systems of many thousand atoms."""
         self.lean, self.masked = lean, masked
         self.network, self.shape, self.heads = network, shape, heads
         self.device, self.training = torch.device(device), training
@@ -120,7 +122,7 @@ class Memory:
         self.last = start  # where the last features lie
         self.version = start + nodes * config.channels[0]
         versions, pieces = 4 if self.training else 2, self.tuning.pieces
-        # behind the versions once more for each further piece of a sum, of which little is used: only few atoms have more than one
+        # once more for each further piece of a sum; small systems only, large ones have one piece
         self.arena = self._zeros(chains, versions * pieces, self.version)
         self.apart = versions * self.version
         self.weights = self._zeros(chains, self.places.size)
@@ -233,7 +235,7 @@ class Memory:
         self.weights[:, self.places_flat.long()] = forward.float()
 
     def load_graph(self, graph: Pairs) -> None:
-        """Atoms and pairs of this engine's shape (fewer slots or pairs are filled up)."""
+        """Atoms and pairs of this shape; fewer slots or pairs are padded."""
         for name in ("species", "degree", "order"):
             getattr(self.graph, name).copy_(getattr(graph, name))
         for name in ("sender", "pair"):

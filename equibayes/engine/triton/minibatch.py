@@ -1,4 +1,4 @@
-"""Kernels that gather a minibatch: the frames that each chain sees in a step, from data that stay on the device."""
+"""Kernels that gather a minibatch: the frames of each chain in a step, from data that stay on the device."""
 
 import triton
 import triton.language as tl

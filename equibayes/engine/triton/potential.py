@@ -1,4 +1,5 @@
-"""û and its gradient on the fused kernels: what `bayes.potential.Potential` computes, in place and without touching the host."""
+"""û and its gradient on the fused kernels: what `bayes.potential.Potential` computes, in place and without touching
+the host."""
 
 import torch
 
@@ -8,13 +9,15 @@ from equibayes.engine.triton.likelihood import likelihood
 from equibayes.engine.triton.memory import HEADS, Shape
 from equibayes.engine.triton.pairs import pairs_of
 from equibayes.engine.triton.passes import Passes
+from equibayes.engine.triton.support import objective_of
 
 
 class TritonPotential:
-    """−N/|batch| Σ ln p and its gradient for K chains with a minibatch of B frames each, in place and without touching the host.
+    """−N/|batch| Σ ln p and its gradient for K chains with a minibatch of B frames each, in place and without
+    touching the host.
 
     frames   [S, K, B] int32  the minibatches of the next S steps
-    counter  [1] int64        which of them is meant
+    counter  [1] int64        index of the current step
     The gradient is left in `passes.gradient`, as parts of forward weights; the sampler adds prior and scales.
     """
 
@@ -38,7 +41,7 @@ class TritonPotential:
         self.frames = torch.zeros(steps, chains, batch, dtype=torch.int32, device=device)
         self.counter = torch.zeros(1, dtype=torch.int64, device=device)
         self.summary = torch.zeros(chains, batch, 4, dtype=torch.float64, device=device)
-        # where all frames have the same species in the same rows, so have all minibatches
+        # if all frames have the same species in the same rows, all minibatches have
         self.same_species = bool((frames.species == frames.species[:1]).all())
         if self.same_species:
             self.passes.graph.species.copy_(frames.species[0].repeat_interleave(batch).expand(chains, -1))
@@ -81,7 +84,7 @@ class TritonPotential:
         )  # fmt: skip
 
     def evaluation(self, gradient: torch.Tensor, neg_log_prior: torch.Tensor) -> Evaluation:
-        """What the last step knew of itself; gradient [K, P] and −ln p(θ) [K] are the sampler's."""
+        """The evaluation of the last step; gradient [K, P] and −ln p(θ) [K] come from the sampler."""
         log_p, wrong, sigma, count = self.summary.clone().unbind(2)
         return Evaluation(
             gradient=gradient,
@@ -90,9 +93,3 @@ class TritonPotential:
             force_mae=(wrong.sum(1) / count.sum(1)).to(gradient),
             force_sigma=(sigma.sum(1) / count.sum(1)).to(gradient),
         )
-
-
-def objective_of(potential: Potential) -> str | None:
-    """What the kernels can evaluate: "gaussian" or "squares"; None where only the reference can."""
-    objective: str | None = getattr(potential, "objective", potential.kernels)
-    return objective

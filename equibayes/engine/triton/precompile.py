@@ -1,7 +1,9 @@
-"""Compiles the kernels of a network in parallel, before the first step: half a minute on many cores instead of several on one.
+"""Compiles the kernels of a network in parallel, before the first step: half a minute on many cores instead of
+several minutes on one.
 
-Triton compiles each kernel when it is first launched, one after the other.  Here processes that never touch the GPU go through the
-same launches, compile a share of them each, and leave the results in Triton's cache on disk, where the run finds them.
+Triton compiles each kernel when it is first launched, one after the other.  Here processes that never touch the GPU
+go through the same launches, compile a share of them each, and leave the results in Triton's cache on disk, where the
+run finds them.
 """
 
 import hashlib
@@ -35,7 +37,7 @@ def precompile(
     training: bool,
     say: Callable[[str], None] = lambda message: print(message, file=sys.stderr),
 ) -> None:
-    """For `rows` atoms in all chains together, on which the cut of the work depends.
+    """For `rows` atoms in all chains together, on which the division of the work depends.
 
     Returns at once if it was done before on this machine; a share that fails is compiled at the first launch instead.
     """
@@ -48,7 +50,7 @@ def precompile(
 
     tuning = Tuning.best(precision, rows, narrow=narrow("cuda"))
     work = share_of_work(config, precision, chains, tuning, training=training)
-    # what the kernels depend on, which is little of a network's settings
+    # what the kernels depend on, few of the settings of a network
     kernels = generate.kernels(config, plan_layers(config), TritonDialect)
     constants = [
         config.r_max,
@@ -77,7 +79,7 @@ def precompile(
 def share_of_work(
     config: NetworkConfig, precision: str, chains: int, tuning: "Tuning", *, training: bool
 ) -> dict[str, Any]:
-    """What a process that compiles is told, for the GPU of this machine; it goes through JSON."""
+    """The work of a compiling process, as JSON, for the GPU of this machine."""
     import triton
 
     target = triton.runtime.driver.active.get_current_target()
@@ -101,7 +103,7 @@ def _name(value: Any) -> str:
 
 
 class _Target:
-    """Stands for the GPU while compiling."""
+    """Replaces the GPU driver while compiling."""
 
     def __init__(self, target: Any) -> None:
         self.target = target

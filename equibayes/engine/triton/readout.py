@@ -1,4 +1,5 @@
-"""Kernels of the readout and the deviation heads: energies and ln σ of every atom, the start of the adjoint passes, and gradients.
+"""Kernels of the readout and the deviation heads: energies and ln σ of every atom, the start of the adjoint passes,
+and gradients.
 
 Features may be multiplied by a mask x → m x before they are read (dropout); the adjoint is the same product.
 """
@@ -48,9 +49,10 @@ def readout(
     shift_place, chain_arena, chain_weights, graph_nodes, unit, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr,
     H1: tl.constexpr, H2: tl.constexpr, MASKED: tl.constexpr, SHIFTED: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """E_i = scale · (x·w + b) and ln σ of every atom, and where the adjoint pass begins: x̄ = scale · w.  b: of the species, if SHIFTED.
+    """E_i = scale · (x·w + b) and ln σ of every atom, and where the adjoint pass begins: x̄ = scale · w.  b: of the
+    species, if SHIFTED.
 
-    deviations [2, chains, nodes]: ln σ_F and the energy head of each atom.   Each head, and the rest, has programs of its own.
+    deviations [2, chains, nodes]: ln σ_F and the energy head of each atom.   Separate programs for each head and for the energy.
     """
     n = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     chain = tl.program_id(1).to(tl.int64)
@@ -95,7 +97,7 @@ def readout_tilde(
     chain_arena, chain_weights, graph_nodes, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr,
     MASKED: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Where version 3 begins: x̃ = scale ∂L/∂E w + what the heads ask for."""
+    """Where version 3 begins: x̃ = scale ∂L/∂E w + the contribution of the heads."""
     n = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     chain = tl.program_id(1).to(tl.int64)
     weights += chain * chain_weights
@@ -122,7 +124,8 @@ def readout_gradient(
     WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, MASKED: tl.constexpr, SHIFTED: tl.constexpr,
     TYPES: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of one head (by the chain rule) and, with the first, of the readout: w̃ = Σ scale (ẋ + ∂L/∂E x), b̃ = Σ scale ∂L/∂E.
+    """The gradients of one head (by the chain rule) and, with the first, of the readout: w̃ = Σ scale (ẋ + ∂L/∂E x),
+    b̃ = Σ scale ∂L/∂E.
 
     TYPES: a power of two, not below the number of species.
     """

@@ -1,7 +1,8 @@
-"""The whole step of K chains on the GPU: minibatch, likelihood, gradient, prior and sampler, recorded once and replayed.
+"""The whole step of K chains on the GPU: minibatch, likelihood, gradient, prior and sampler, recorded once and
+replayed.
 
-What changes from step to step (frames, Δt, noise, mass adaptation) is written into tables for a stretch of steps at once.  A counter
-on the device runs through them, and the host waits only at the end of a stretch.
+What changes from step to step (frames, Δt, noise, mass adaptation) is written into tables for a stretch of steps at
+once.  A counter on the device runs through them, and the host waits only at the end of a stretch.
 """
 
 from collections.abc import Callable, Sequence
@@ -67,7 +68,8 @@ class TritonStepper:
     def advance(
         self, stretch: Stretch, learning_rates: torch.Tensor, stopping: Callable[[], bool] = lambda: False
     ) -> Evaluation:
-        """The steps of a stretch with learning rates [n, K]; the evaluation of the last one.  Too fast to be interrupted."""
+        """The steps of a stretch with learning rates [n, K]; the evaluation of the last one.  Too fast to be
+        interrupted."""
         count, _, batch = stretch.indices.shape
         potential = self._potential(batch)
         potential.frames[:count].copy_(stretch.indices.int())

@@ -4,6 +4,7 @@ import importlib.util
 
 import torch
 
+from equibayes.bayes.potential import Potential
 from equibayes.network.config import NetworkConfig
 
 # radial networks wider than this do not fit the registers of a program
@@ -24,3 +25,9 @@ def why_not(config: NetworkConfig, device: torch.device | str, dtype: torch.dtyp
     if config.radial_mlp_width > WIDEST_RADIAL:
         return f"radial_mlp_width is larger than {WIDEST_RADIAL}"
     return None
+
+
+def objective_of(potential: Potential) -> str | None:
+    """What the kernels can evaluate: "gaussian" or "squares"; None where only the reference can."""
+    objective: str | None = getattr(potential, "objective", vars(type(potential)).get("kernels"))
+    return objective
