@@ -1,67 +1,64 @@
-"""Chains on a Ray cluster of this machine's cores: what two workers give over one, and what Ray costs against a bare process.
+"""Chains on a Ray cluster of this machine's cores: what two workers give over one, and what Ray costs against a bare
+process.
 
     python benchmarks/cluster.py            some ten minutes; writes results/speed/cluster-cpu.json
     python benchmarks/cluster.py --quick    half a minute: shows that it runs, not how fast
 
-Every measurement is a process of its own, turn by turn.  The bare process runs the same chains through the same runner and writes its
-checkpoints itself.  Clocks are read by the chains, after the first looks: starting Ray and torch is not counted.  On a machine
-that does other things too, the clock says little about a few percent.  So the cost of Ray is also put together from two numbers that
-suffer less: processor time that the thread of the chains needs for a step, and what Ray's other threads in the worker take of a second.
+Every measurement is a process of its own, turn by turn.  The bare process runs the same chains through the same
+runner and writes its checkpoints itself.  Clocks are read by the chains, after the first looks: starting Ray and
+torch is not counted.  On a machine that does other things too, the clock says little about a few percent.  So the
+cost of Ray is also put together from two numbers that suffer less: processor time that the thread of the chains needs
+for a step, and what Ray's other threads in the worker take of a second.
 """
 
-import argparse
 import json
 import os
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 import numpy as np
 import torch
+from command import parse, ran_job, save
 from measure import in_fresh_process, summary
-from provenance import RESULTS, provenance, write_json
 from rich.console import Console
 from rich.table import Table
 
 from equibayes.allocator import keep_freed_memory
 from equibayes.data import read
-from equibayes.posterior.sample import describe_run, make_runner
-from equibayes.posterior.sample_cluster import Maker
 from equibayes.run import checkpoint
+from equibayes.run.chains import describe_run
 from equibayes.run.cluster.connect import ClusterOptions
 from equibayes.run.cluster.driver import ClusterRun
+from equibayes.run.cluster.maker import Maker
 from equibayes.run.cluster.shards import Shard
-from equibayes.run.cluster.worker import ReportingRunner, Said, Saved
+from equibayes.run.cluster.worker import RemoteStore, Reporter, Said, Saved, Send, Worker
+from equibayes.run.loop import run
 from equibayes.run.prepare import Prepared, prepare
 from equibayes.run.progress import Silent
 from equibayes.run.settings import sample_config
-from equibayes.run.state import RunState
 
 WARM_UP = 2  # looks that are not counted
 GOAL = 0.02  # of Ray over a bare process
 Clocks = list[tuple[int, float, float, float, str]]
-"""Step, seconds of the clock, of the processor for the thread of the chains and for the process, and its number; at every look."""
+"""Step, seconds of the clock, of the processor for the thread of the chains and for the process, and its number; at
+every look."""
 
 
-class TimedRunner(ReportingRunner):
-    """Says what the clocks show whenever the guard has looked."""
+class Timed(Reporter):
+    """Says what the clocks show at every look."""
 
-    def _record(self, state: RunState, *rest: Any) -> None:
-        super()._record(state, *rest)
+    def advance(self, step: int) -> None:
         clocks = [time.perf_counter(), time.thread_time(), time.process_time()]
-        self.send(Said("clock " + json.dumps([state.step, *clocks, str(os.getpid())])))
+        self.send(Said("clock " + json.dumps([step, *clocks, str(os.getpid())])))
+        super().advance(step)
 
 
-class TimedMaker(Maker):
-    def __call__(self, identities: Sequence[int], device_name: str, shard: Shard) -> ReportingRunner:
-        runner = make_runner(
-            self.prepared, self.data, torch.device(device_name), Silent(), identities, kind=TimedRunner
-        )
-        assert isinstance(runner, TimedRunner)
-        return runner
+class TimedWorker(Worker):
+    def display(self, send: Send) -> Silent:
+        return Timed(send)
 
 
 class Listener(Silent):
@@ -117,7 +114,7 @@ def _others(run: Clocks) -> float:
 
 
 def bare(job: dict[str, Any], prepared: Prepared, data: Any, folder: Path) -> list[Clocks]:
-    """The same runner in this process; what it reports is written here and now."""
+    """The same chains in this process; what they report is written here and now."""
     keep_freed_memory()
     torch.set_num_threads(1)
     clocks: list[Any] = []
@@ -128,9 +125,8 @@ def bare(job: dict[str, Any], prepared: Prepared, data: Any, folder: Path) -> li
         elif isinstance(report, Saved):
             checkpoint.save(folder, report.step, report.checkpoint)
 
-    runner = TimedMaker(prepared, data, None)(range(job["chains"]), "cpu", Shard())
-    runner.report_to(take, None)
-    runner.run()
+    chains = Maker(prepared, data)(range(job["chains"]), "cpu", Shard())
+    run(chains, RemoteStore(take), Timed(take))
     return [clocks]
 
 
@@ -149,17 +145,18 @@ def on_ray(job: dict[str, Any], prepared: Prepared, data: Any, folder: Path) -> 
         logging_level="ERROR",
     )
     display = Listener()
-    run = ClusterRun(
+    driver = ClusterRun(
         ray,
-        TimedMaker(prepared, data, None),
+        Maker(prepared, data),
         chains=prepared.config.chains,
         total_steps=prepared.config.schedule(len(prepared.train)).total_steps,
         about=describe_run(prepared, data),
         options=ClusterOptions(),
         folder=folder,
         display=display,
+        worker=TimedWorker,
     )
-    run.run(resume=False)
+    driver.run(resume=False)
     ray.shutdown()
     runs: dict[str, list[Any]] = {}
     for clock in display.clocks:
@@ -168,16 +165,11 @@ def on_ray(job: dict[str, Any], prepared: Prepared, data: Any, folder: Path) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny network, one round: only shows that it runs")
-    parser.add_argument("--output", type=Path, default=None, help="JSON file to write")
-    parser.add_argument("--rounds", type=int, default=4, help="repeats of each measurement")
-    parser.add_argument("--threads", type=int, default=1, help="of a worker; only 1 is measured")
-    parser.add_argument("--job", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.job:
-        print(json.dumps(measured(json.loads(options.job))))
+    if ran_job(measured):
         return
+    options = parse(
+        __doc__, rounds=4, quick="tiny network, one round", threads="of a worker; only 1 is measured", default_threads=1
+    )
     common = {"network": "tiny" if options.quick else "small", "steps": 60 if options.quick else 200}
     sizes = [1] if options.quick else [1, 4]
     jobs = {
@@ -215,10 +207,7 @@ def main() -> None:
         "comparison": {f"K = {k}": comparison(rows, k) for k in sizes},
     }
     show(result)
-    output = options.output or (None if options.quick else RESULTS / "cluster-cpu.json")
-    if output:
-        write_json(output, result | provenance(("torch", "numpy", "ray", "equibayes")))
-        print(f"written to {output}")
+    save(result, options, "cluster-cpu.json", ("torch", "numpy", "ray", "equibayes"))
 
 
 def comparison(rows: dict[str, Any], k: int) -> dict[str, float]:

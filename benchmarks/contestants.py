@@ -58,7 +58,8 @@ class Ours:
 
 @dataclass
 class Official:
-    """NequIP's own model in eager mode with the same architecture; mean squared error of energies per atom and of forces."""
+    """NequIP's own model in eager mode with the same architecture; mean squared error of energies per atom and of
+    forces."""
 
     name: str
     seed: int = 0

@@ -3,16 +3,14 @@
     python benchmarks/lammps_md.py            about five minutes; writes results/speed/lammps-cpu.json
     python benchmarks/lammps_md.py --quick    a few seconds on small cells: shows that it runs, not how fast
 
-192-atom water and 1000-atom silicon, velocity Verlet from rest, 0.5 fs, one rank; neighbour lists and uncertainties are part of a
-step on both sides.  The potential is the same, so that the ratio tells what the way through LAMMPS costs or saves; it tells most with
-the cheapest potential there is, the `tiny` network with one sample.
+192-atom water and 1000-atom silicon, velocity Verlet from rest, 0.5 fs, one rank; neighbour lists and uncertainties
+are part of a step on both sides.  The potential is the same, so that the ratio tells what the way through LAMMPS
+costs or saves; it tells most with the cheapest potential there is, the `tiny` network with one sample.
 """
 
-import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -23,8 +21,8 @@ from ase.build import bulk, molecule
 from ase.data import atomic_masses, atomic_numbers
 from ase.md.verlet import VelocityVerlet
 from ase.units import fs
+from command import parse, save
 from measure import Timing, interleaved
-from provenance import RESULTS, provenance, write_json
 from rich.console import Console
 from rich.table import Table
 
@@ -116,7 +114,8 @@ class Contest:
 
 
 class CpuTime:
-    """A call that notes how much of the processor it used, which others on the machine disturb less than the time it took."""
+    """A call that notes how much of the processor it used, which others on the machine disturb less than the time it
+    took."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self.call = call
@@ -148,14 +147,7 @@ def row(timings: dict[str, Timing], calls: dict[str, CpuTime], contest: Contest)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--quick", action="store_true", help="small cells, tiny network, few repeats: only shows that it runs"
-    )
-    parser.add_argument("--output", type=Path, default=None, help="JSON file to write")
-    parser.add_argument("--rounds", type=int, default=7, help="repeats of each measurement")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads")
-    options = parser.parse_args()
+    options = parse(__doc__, rounds=7, quick="small cells, tiny network, few repeats")
     keep_freed_memory()  # for both
     torch.set_num_threads(options.threads)
     systems = {"water": water(2 if options.quick else 4), "silicon": silicon(2 if options.quick else 5)}
@@ -181,10 +173,7 @@ def main() -> None:
     Console().print(table)
     config = {"steps": STEPS, "timestep_fs": 0.5, "rounds": options.rounds, "networks": networks}
     result = {"benchmark": "LAMMPS on a CPU", "quick": options.quick, "config": config, "seed": 0, "rows": rows}
-    output = options.output or (None if options.quick else RESULTS / "lammps-cpu.json")
-    if output:
-        write_json(output, result | provenance(("torch", "numpy", "ase", "lammps", "vesin")))
-        print(f"written to {output}")
+    save(result, options, "lammps-cpu.json", ("torch", "numpy", "ase", "lammps", "vesin"))
 
 
 if __name__ == "__main__":

@@ -1,25 +1,25 @@
-"""Steps of molecular dynamics on a CPU: our calculator with k = 8 samples beside a committee of eight and the official NequIP.
+"""Steps of molecular dynamics on a CPU: our calculator with k = 8 samples beside a committee of eight and the
+official NequIP.
 
     python benchmarks/md.py            a minute or two; writes results/speed/md-cpu.json
     python benchmarks/md.py --quick    a few seconds: shows that it runs, not how fast
 
-All drive the same ethanol molecule with ASE's velocity Verlet, 0.5 fs; neighbour lists are part of a step everywhere.  The official
-package evaluates one network (eager) and knows no uncertainty; the committee is eight calculators of one sample each.
+All drive the same ethanol molecule with ASE's velocity Verlet, 0.5 fs; neighbour lists are part of a step
+everywhere.  The official package evaluates one network (eager) and knows no uncertainty; the committee is eight
+calculators of one sample each.
 """
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from ase.calculators.calculator import Calculator as AseCalculator
 from ase.md.verlet import VelocityVerlet
 from ase.units import fs
+from command import parse, save
 from contestants import Official, ethanol_config
 from measure import interleaved
 from predict import SAMPLES, posterior_of
-from provenance import RESULTS, provenance, write_json
 from rich.console import Console
 from rich.table import Table
 
@@ -94,12 +94,7 @@ def dynamics(calculator: AseCalculator) -> Callable[[], Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny network, few repeats: only shows that it runs")
-    parser.add_argument("--output", type=Path, default=None, help="JSON file to write")
-    parser.add_argument("--rounds", type=int, default=9, help="repeats of each measurement")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads")
-    options = parser.parse_args()
+    options = parse(__doc__, rounds=9, quick="tiny network, few repeats")
     keep_freed_memory()  # for all contestants
     torch.set_num_threads(options.threads)
     name = "tiny" if options.quick else "paper"
@@ -132,10 +127,7 @@ def main() -> None:
         "seed": 0,
         "rows": rows,
     }
-    output = options.output or (None if options.quick else RESULTS / "md-cpu.json")
-    if output:
-        write_json(output, result | provenance(("torch", "numpy", "nequip", "e3nn", "vesin", "ase")))
-        print(f"written to {output}")
+    save(result, options, "md-cpu.json", ("torch", "numpy", "nequip", "e3nn", "vesin", "ase"))
 
 
 if __name__ == "__main__":

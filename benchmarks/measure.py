@@ -49,7 +49,8 @@ def summary(values: Sequence[float]) -> Timing:
 class MemoryPeak:
     """Memory (MiB) that this process holds now, and the most it held since.
 
-    Linux tells both and lets the peak be reset; the peak of `getrusage` would include that of the process that started this one.
+    Linux tells both and lets the peak be reset; the peak of `getrusage` would include that of the process that
+    started this one.
     """
 
     def __init__(self) -> None:

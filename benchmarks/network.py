@@ -3,19 +3,17 @@
     python benchmarks/network.py            all of it; several minutes; writes results/speed/network-cpu.json
     python benchmarks/network.py --quick    a few seconds: shows that it runs, not how fast
 
-Three tables: the time of a training step per weight set, the memory it takes, and how an evaluation grows with the number of atoms.
+Three tables: the time of a training step per weight set, the memory it takes, and how an evaluation grows with the
+number of atoms.
 """
 
-import argparse
-import json
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
+from command import parse, ran_job, save
 from contestants import BATCH, Official, Ours, disagreement, ethanol_config, silicon_evaluation
 from measure import MemoryPeak, growth, in_fresh_process, interleaved
-from provenance import RESULTS, provenance, write_json
 from rich.console import Console
 from rich.table import Table
 
@@ -80,8 +78,8 @@ def job(request: dict[str, Any]) -> dict[str, Any]:
     return {**extra, **timing.to_dict(), "before_mib": memory.before, "step_mib": memory.extra()}
 
 
-def show(result: dict[str, Any], console: Console) -> None:
-    training, memory, threads = result["training_step"], result["training_memory"], result["hardware"]["threads"]
+def show(result: dict[str, Any], threads: int, console: Console) -> None:
+    training, memory = result["training_step"], result["training_memory"]
     title = f"Training step, {result['preset']} network, {BATCH} ethanol molecules, {threads} threads"
     table = Table(title=title, caption="± half the distance of the quartiles; memory: peak during the step")
     for column in ("", "step", "per weight set", "faster than official", "memory", "per weight set"):
@@ -129,17 +127,10 @@ def show_scaling(part: dict[str, Any], threads: int, console: Console) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny network, few repeats: only shows that it runs")
-    parser.add_argument("--output", type=Path, default=None, help="JSON file to write")
-    parser.add_argument("--rounds", type=int, default=9, help="repeats of each measurement")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads")
-    parser.add_argument("--job", help=argparse.SUPPRESS)
-    options = parser.parse_args()
     keep_freed_memory()  # for both contestants; large K gains most
-    if options.job:
-        print(json.dumps(job(json.loads(options.job))))
+    if ran_job(job):
         return
+    options = parse(__doc__, rounds=9, quick="tiny network, few repeats")
     torch.set_num_threads(options.threads)
     quick, threads = options.quick, options.threads
     name, chains = ("tiny", [2]) if quick else ("paper", [1, 2, 4, 8])
@@ -152,16 +143,12 @@ def main() -> None:
         "config": ethanol_config(name).to_dict(),
         "seed": 0,
         "batch": BATCH,
-        **provenance(("torch", "numpy", "nequip", "e3nn", "vesin")),
         "training_step": training_step(name, chains, rounds),
         "training_memory": training_memory(name, chains, threads),
         "scaling": [scaling(preset_name, sizes, min(rounds, 5), threads) for preset_name, sizes in cells.items()],
     }
-    show(result, Console())
-    output = options.output or (None if quick else RESULTS / "network-cpu.json")
-    if output:
-        write_json(output, result)
-        print(f"written to {output}")
+    show(result, threads, Console())
+    save(result, options, "network-cpu.json", ("torch", "numpy", "nequip", "e3nn", "vesin"))
 
 
 if __name__ == "__main__":

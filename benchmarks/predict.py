@@ -3,12 +3,10 @@
     python benchmarks/predict.py            all of it; about ten minutes; writes results/speed/predict-cpu.json
     python benchmarks/predict.py --quick    half a minute: shows that it runs, not how fast
 
-Two tables: structures per second with k = 1 and k = 8 samples beside eight official networks with the same weights, and the memory of
-`equibayes predict` over files of different length.
+Two tables: structures per second with k = 1 and k = 8 samples beside eight official networks with the same weights,
+and the memory of `equibayes predict` over files of different length.
 """
 
-import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -17,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from command import parse, ran_job, save
 from contestants import Official, ethanol_config, ethanol_frames
 from measure import MemoryPeak, in_fresh_process, interleaved
-from provenance import RESULTS, provenance, write_json
 from rich.console import Console
 from rich.table import Table
 
@@ -36,7 +34,8 @@ GOAL = 5.0  # times faster than eight official evaluations
 
 
 class OfficialEnsemble:
-    """Official networks of one architecture with different weights, on prepared batches: neighbour lists are not timed."""
+    """Official networks of one architecture with different weights, on prepared batches: neighbour lists are not
+    timed."""
 
     def __init__(self, networks: Sequence[Official], frames: Sequence[Structure], batch: int) -> None:
         from nequip.data import AtomicDataDict, from_ase
@@ -110,7 +109,8 @@ def speed(name: str, frames: Sequence[Structure], batches: Sequence[int], rounds
 
 
 def streaming(name: str, sizes: Sequence[int], threads: int) -> dict[str, Any]:
-    """`equibayes predict` on xyz files of different length, each in a process of its own: time, peak of memory, size of the files."""
+    """`equibayes predict` on xyz files of different length, each in a process of its own: time, peak of memory, size
+    of the files."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         posterior, data = Path(folder) / "a.posterior", Path(folder) / "frames.xyz"
@@ -153,8 +153,8 @@ def job(request: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": seconds, "peak_mib": memory.before + memory.extra(), "output_mib": size / 2**20}
 
 
-def show(result: dict[str, Any], console: Console) -> None:
-    part, threads = result["speed"], result["hardware"]["threads"]
+def show(result: dict[str, Any], threads: int, console: Console) -> None:
+    part = result["speed"]
     table = Table(title=f"{part['frames']} ethanol molecules, {part['preset']} network, {threads} threads")
     for column in ("", "time", "structures a second", "faster"):
         table.add_column(column, justify="right" if column else "left")
@@ -186,17 +186,10 @@ def show(result: dict[str, Any], console: Console) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny network, few frames: only shows that it runs")
-    parser.add_argument("--output", type=Path, default=None, help="JSON file to write")
-    parser.add_argument("--rounds", type=int, default=7, help="repeats of each measurement")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads")
-    parser.add_argument("--job", help=argparse.SUPPRESS)
-    options = parser.parse_args()
     keep_freed_memory()  # for both contestants, as the program does
-    if options.job:
-        print(json.dumps(job(json.loads(options.job))))
+    if ran_job(job):
         return
+    options = parse(__doc__, rounds=7, quick="tiny network, few frames")
     torch.set_num_threads(options.threads)
     quick = options.quick
     name, small, sizes = ("tiny", "tiny", [100, 200]) if quick else ("paper", "tiny", [10_000, 100_000])
@@ -207,15 +200,11 @@ def main() -> None:
         "quick": quick,
         "config": ethanol_config(name).to_dict(),
         "seed": 0,
-        **provenance(("torch", "numpy", "nequip", "e3nn", "vesin", "ase")),
         "speed": speed(name, frames, [4, 16] if quick else [1, 4, 16, 64], 2 if quick else options.rounds),
         "streaming": streaming(small, sizes, options.threads),
     }
-    show(result, Console())
-    output = options.output or (None if quick else RESULTS / "predict-cpu.json")
-    if output:
-        write_json(output, result)
-        print(f"written to {output}")
+    show(result, options.threads, Console())
+    save(result, options, "predict-cpu.json", ("torch", "numpy", "nequip", "e3nn", "vesin", "ase"))
 
 
 if __name__ == "__main__":

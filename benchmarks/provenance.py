@@ -1,4 +1,5 @@
-"""Where a measured number comes from: code, machine, versions, time.  Every benchmark writes its results through here."""
+"""Where a measured number comes from: code, machine, versions, time.  Every benchmark writes its results through
+here."""
 
 import json
 import os

@@ -5,7 +5,8 @@
     python benchmarks/step.py --data frames.npz --official-compiled ethanol   the official package compiled, over eight minutes
     python benchmarks/step.py --figure                              the figure from the stored numbers
 
-A step is a whole step of the sampler: minibatch, energy and forces, likelihood with both heads, gradient, prior, update.
+A step is a whole step of the sampler: minibatch, energy and forces, likelihood with both heads, gradient, prior,
+update.
 """
 
 import argparse
@@ -33,11 +34,12 @@ from equibayes.engine.triton.precompile import precompile
 from equibayes.network.config import NetworkConfig, preset
 from equibayes.network.scales import fit_scales
 from equibayes.sampling import sghmc
+from equibayes.sampling.chain import Stretch
 from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.schedule import StepPlan
 from equibayes.units import KCAL_PER_MOL
 
-PRECISIONS = ("tf32", "mixed", "bf16x3", "tf32x3", "float32")
+PRECISIONS = ("mixed", "bf16x3", "tf32x3", "float32")
 CURVES = "mixed"
 MOLECULES = ("ethanol", "malonaldehyde", "benzene", "toluene", "aspirin", "azobenzene")
 GOALS: dict[str, float | None] = {
@@ -94,7 +96,7 @@ def sampler_step(
     frames: list[Structure], chains: int, batch: int, precision: str, steps: int = 20, *, compiled: bool = False
 ) -> dict[str, Any]:
     """ms of a step and of a chain's share; GiB on the device."""
-    from equibayes.engine.triton.steps import FusedSteps
+    from equibayes.engine.triton.steps import TritonStepper
 
     torch.cuda.reset_peak_memory_stats()
     config = fit_scales(preset("paper"), frames)
@@ -107,14 +109,15 @@ def sampler_step(
     model = StochasticModel(config)
     state = sghmc.init(model.layout.start(chains, 0).cuda())
     key, sampler = NoiseKey(0, tuple(range(chains))), sghmc.SGHMCConfig()
-    fused = FusedSteps(
+    stepper = TritonStepper(
         Potential(model, data, StandardNormal()), state, key, sampler, longest=steps, precision=precision
     )
     plans = [StepPlan(1e-4, 1.0, "burn_in", i, -1, False, False) for i in range(steps)]
     rates = torch.full((steps, chains), 1e-4, dtype=torch.float64)
     chosen = torch.randint(0, len(frames), (steps, chains, batch), generator=torch.Generator().manual_seed(0))
-    fused.advance(chosen, plans, rates)
-    ms = milliseconds(lambda: fused.advance(chosen, plans, rates)) / steps
+    stretch = Stretch(0, plans, chosen)
+    stepper.advance(stretch, rates)
+    ms = milliseconds(lambda: stepper.advance(stretch, rates)) / steps
     memory = torch.cuda.max_memory_allocated() / 2**30
     return {
         "atoms": len(frames[0]),
@@ -128,7 +131,8 @@ def sampler_step(
 
 
 def official(frames: list[Structure], batch: int, mode: str = "eager") -> dict[str, Any]:
-    """The same network and batch by the official package: mean squared errors, double backward, no sampler and no heads.
+    """The same network and batch by the official package: mean squared errors, double backward, no sampler and no
+    heads.
 
     mode: eager, or compile, which takes the package many minutes.
     """
@@ -170,7 +174,7 @@ def moving(
     frame: Structure, config: NetworkConfig, k: int, precision: str, skin: float = 0.5, *, compiled: bool = False
 ) -> dict[str, Any]:
     """A step of dynamics without the integrator: positions up, energy, forces and deviations of k samples down."""
-    from equibayes.engine.triton.dynamics import MovingModel
+    from equibayes.engine.triton.dynamics import TritonDynamics
 
     torch.cuda.reset_peak_memory_stats()
     model = StochasticModel(config)
@@ -180,7 +184,7 @@ def moving(
     listed = time.perf_counter() - start
     if not compiled:
         precompile(config, precision, k, k * len(frame), training=False)
-    system = MovingModel(model, weights, graph, precision)
+    system = TritonDynamics(model, weights, graph, precision)
     system.load(graph, frame.positions)
     system(frame.positions)
     system(frame.positions)
@@ -189,14 +193,13 @@ def moving(
         begin = time.perf_counter()
         system(frame.positions)
         times.append(time.perf_counter() - begin)
-    assert system.graph is not None
-    replay_once = system.graph.replay
+    replay_once = system.evaluate.replay
     rounds = 40  # one after the other, so that the host's part of a launch does not count
     replay = milliseconds(lambda: [replay_once() for _ in range(rounds)]) / rounds
     pairs = int((graph.vector.norm(dim=-1) < config.r_max).sum())
     result = {
         "atoms": len(frame), "neighbours": pairs / len(frame), "k": k, "precision": precision, "ms": float(np.median(times)) * 1e3,
-        "kernels_ms": replay, "GiB": torch.cuda.max_memory_allocated() / 2**30, "neighbour_list_s": listed, "lean": system.engine.lean,
+        "kernels_ms": replay, "GiB": torch.cuda.max_memory_allocated() / 2**30, "neighbour_list_s": listed, "lean": system.passes.lean,
     }  # fmt: skip
     del system, graph, weights
     torch.cuda.empty_cache()

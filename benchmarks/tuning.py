@@ -3,9 +3,9 @@
     python benchmarks/tuning.py --data frames.npz                        results/speed/tuning-mixed.json; five minutes on 16 cores
     python benchmarks/tuning.py --data frames.npz --compile              the first part alone, which leaves the GPU to others
 
-For ethanol and aspirin with 1 and 8 chains of 32 frames a whole step of the sampler, and for one aspirin and 1000 silicon atoms energy
-and forces from 8 samples (all as in `step.py`): the time as it is, with each number of `Tuning` changed by itself, and with all changes
-together that made it faster.  frames.npz is from `step.py --prepare`.
+For ethanol and aspirin with 1 and 8 chains of 32 frames a whole step of the sampler, and for one aspirin and 1000
+silicon atoms energy and forces from 8 samples (all as in `step.py`): the time as it is, with each number of `Tuning`
+changed by itself, and with all changes together that made it faster.  frames.npz is from `step.py --prepare`.
 """
 
 import argparse
@@ -76,7 +76,8 @@ WORTH_IT = 0.995
 
 @dataclass(frozen=True)
 class Case:
-    """Something to be made faster: a network, how many weight sets and atoms, whether it learns, and ms of one round of it."""
+    """Something to be made faster: a network, how many weight sets and atoms, whether it learns, and ms of one round
+    of it."""
 
     name: str
     config: NetworkConfig
@@ -124,7 +125,8 @@ def all_cases(molecules: dict[str, list[Structure]]) -> list[Case]:
 
 
 def neighbours(base: Tuning, training: bool = True, known: Iterable[Tuning] = ()) -> list[Tuning]:
-    """Every cut of the work that differs in one number, or in two that belong together: few rows go with few warps; and those known."""
+    """Every cut of the work that differs in one number, or in two that belong together: few rows go with few warps;
+    and those known."""
     names = CHOICES if training else IN_PREDICTIONS
     single = [{name: value} for name in names for value in CHOICES[name] if value != getattr(base, name)]
     pairs = [
@@ -144,7 +146,8 @@ def difference(tuning: Tuning, base: Tuning) -> dict[str, int]:
 
 
 def compile_all(work: Iterable[dict[str, Any]], processes: int) -> None:
-    """Each in a process of its own that never touches the GPU; kernels that several share are found in Triton's cache."""
+    """Each in a process of its own that never touches the GPU; kernels that several share are found in Triton's
+    cache."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     unique = list(dict.fromkeys(json.dumps(each) for each in work))
 
@@ -185,7 +188,7 @@ def improve(case: Case, precision: str, base: Tuning, others: Iterable[Tuning]) 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="what step.py --prepare wrote")
-    parser.add_argument("--precision", default="mixed", help="float32, tf32x3, bf16x3, mixed (default) or tf32")
+    parser.add_argument("--precision", default="mixed", help="float32, tf32x3, bf16x3 or mixed (default)")
     parser.add_argument("--compile", action="store_true", help="compile what will be measured and stop")
     parser.add_argument("--output", type=Path, help="default results/speed/tuning-PRECISION.json")
     parser.add_argument("--commit", help="of the code, where there is no repository")

@@ -1,15 +1,15 @@
 """The neighbour list of `neighbors.py` as torch tensors, found on the device where the positions are.
 
-Space is cut into bins about half as wide as the cutoff (linked cells), and atoms are sorted by bin.  Whoever stands within the cutoff
-of an atom is in its own bin or in one of those around it (the stencil), so that at constant density the work is proportional to the
-number of atoms.  A bin beyond the end of the cell is one inside it, moved by a lattice translation; where the cell is thinner than the
-cutoff the stencil is wound around it several times.
+Space is cut into bins about half as wide as the cutoff (linked cells), and atoms are sorted by bin.  Neighbours of an
+atom are in its own bin or in one of those around it (the stencil), so that at constant density the work is
+proportional to the number of atoms.  A bin beyond the end of the cell is one inside it, moved by a lattice
+translation.  Where the cell is thinner than the cutoff, the stencil is wound around it several times.
 
 * Bins are numbers to sort and to search by, not a table.  Empty space costs nothing, however far apart the atoms are.
-* Of the two directions of a pair only one is searched: half of the stencil.  The other is its mirror image, so that an edge within the
-  cutoff has its opposite within the cutoff, whatever the rounding.
-* Bins, and then candidate pairs, are taken `at_once` at a time: at most 250 bytes of temporary memory each, 0.25 GB for the default of
-  2^20.  Beyond that there is the list, 72 bytes an edge, and three times that while it is sorted.
+* Of the two directions of a pair only one is searched: half of the stencil.  The other is its mirror image, so that
+  an edge within the cutoff has its opposite within the cutoff, whatever the rounding.
+* Bins, and then candidate pairs, are taken `at_once` at a time: at most 250 bytes of temporary memory each, 0.25 GB
+  for the default of 2^20.  Beyond that there is the list, 72 bytes an edge, and three times that while it is sorted.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from equibayes.data.graph import EMPTY_SLOT_DISTANCE, Graph
 from equibayes.errors import InputError
 
 AT_ONCE = 1 << 20
-# Atoms are put into bins with this relative room to spare: positions are known to 16 digits, and none may fall out by rounding.
+# Relative margin of the bins, so that no pair is lost by rounding.
 ROOM = 1e-6
 # Bins along one direction at most, so that the number of a bin fits into 63 bits.
 MAX_BINS = 1 << 20
@@ -34,7 +34,8 @@ MAX_STENCIL = 1 << 21
 
 
 class TorchNeighborList(NamedTuple):
-    """Directed edges within the cutoff, sorted by receiver, sender and lattice translation; fields as in `NeighborList`.
+    """Directed edges within the cutoff, sorted by receiver, sender and lattice translation; fields as in
+    `NeighborList`.
 
     receiver [E] int64   the atom that collects
     sender   [E] int64   its neighbour
@@ -58,9 +59,10 @@ def neighbor_list_torch(
     r_max: float,
     at_once: int = AT_ONCE,
 ) -> TorchNeighborList:
-    """All directed pairs closer than `r_max` (Å) for positions [n, 3], cell [3, 3] (rows), pbc [3], on the device of the positions.
+    """All directed pairs closer than `r_max` (Å) for positions [n, 3], cell [3, 3] (rows), pbc [3], on the device of
+    the positions.
 
-    Positions may lie outside the cell; lattice vectors along directions that are not periodic are not looked at.
+    Positions may lie outside the cell; lattice vectors along directions that are not periodic are ignored.
     """
     if not 0 < r_max < float("inf"):
         raise InputError(f"r_max={r_max:g}: must be a positive number, in Å")
@@ -80,7 +82,8 @@ def neighbor_list_torch(
 def graph_of_torch_edges(
     edges: TorchNeighborList, species: torch.Tensor, cell: torch.Tensor | np.ndarray, pbc: torch.Tensor | np.ndarray
 ) -> Graph:
-    """The graph of one structure, as `graph_of_edges` lays it out, on the device of the edges; species [n] are type indices."""
+    """The graph of one structure, laid out as by `graph_of_edges`, on the device of the edges; species [n] are type
+    indices."""
     device, count = edges.receiver.device, len(species)
     degree = torch.bincount(edges.receiver, minlength=count)
     slots = max(int(degree.max()), 1) if count else 1
@@ -142,7 +145,8 @@ class _Bins:
 
 
 class _Blocks(NamedTuple):
-    """Pairs of bins, [P]: those of receiver and sender, the lattice translation [P, 3] of the sender's, whether both are one."""
+    """Pairs of bins [P]: receiver, sender, the lattice translation [P, 3] of the sender, and whether both are the
+    same bin."""
 
     receiver: torch.Tensor
     sender: torch.Tensor
@@ -161,9 +165,10 @@ def _into_bins(positions: torch.Tensor, cell: np.ndarray, pbc: np.ndarray, r_max
     fraction = positions @ there(inverse)
     low, high = torch.stack([fraction.amin(0), fraction.amax(0)]).cpu().numpy()
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise InputError("positions are not finite numbers; look at the structure before this one")
+        raise InputError("positions are not finite numbers; check the structure before this one")
 
-    # Along a direction that is not periodic the box has a vector of 1 Å at right angles to the rest: fractions are Å there.
+    # Along a direction that is not periodic the box has a vector of 1 Å at right angles to the rest: fractions are Å
+    # there.
     width = r_max * (1 + ROOM)
     extent = np.where(pbc, 1.0 / np.linalg.norm(inverse, axis=0), high - low)
     count = np.clip(extent // (width / BINS_PER_CUTOFF), 1, MAX_BINS).astype(np.int64)
@@ -213,12 +218,12 @@ def _box(cell: np.ndarray, pbc: np.ndarray) -> np.ndarray:
 
 
 def _stencil(bin_vectors: np.ndarray, height: np.ndarray, width: float, furthest: np.ndarray) -> np.ndarray:
-    """[S, 3]: which bins may hold neighbours of the atoms in bin 0; of two opposite ones only the one that comes later."""
+    """[S, 3]: bins that may hold neighbours of the atoms in bin 0; of two opposite bins only the later one."""
     # the second term keeps rounding from adding a layer of bins that is not needed
     reach = np.minimum(np.ceil(width / height - 0.1 * ROOM), furthest)
     if np.prod(2 * reach + 1) > MAX_STENCIL:
         raise InputError(
-            f"the cell is too thin for a cutoff of {width:.3g} Å: {height.min():.3g} Å; repeat it, or look at its unit of length"
+            f"the cell is too thin for a cutoff of {width:.3g} Å: {height.min():.3g} Å; repeat it, or check its unit of length"
         )
     axes = [np.arange(-r, r + 1, dtype=np.int64) for r in reach.astype(np.int64)]
     every = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
@@ -268,7 +273,7 @@ def _some_near_pairs(
     # within one bin every pair comes twice, and every atom meets itself
     once = ~blocks.same[block] | (row < column)
     receiver, sender = bins.atom[bins.first[to] + row], bins.atom[bins.first[of] + column]
-    del candidate, from_end, to, of, row, column  # the vectors need the room
+    del candidate, from_end, to, of, row, column  # frees memory for the vectors
     shift = blocks.image[block] + bins.home[receiver]
     shift -= bins.home[sender]
     distance = _lengths(_vectors(bins, receiver, sender, shift))
@@ -276,9 +281,9 @@ def _some_near_pairs(
     return _key(bins, receiver[near], sender[near], _image_number(bins, blocks.image[block[near]]))
 
 
-# A key is (receiver, sender, image) as one number that sorts in this order.  The image is the lattice translation between the atoms
-# as moved into the cell.  For two given atoms it differs from that between the atoms as given by a constant: the order is the same,
-# and the numbers stay small however far the atoms have drifted.
+# A key is (receiver, sender, image) as one number that sorts in this order.  The image is the lattice translation
+# between the atoms as moved into the cell.  For two given atoms it differs from that between the atoms as given by a
+# constant: the order is the same, and the numbers stay small however far the atoms have drifted.
 
 
 def _key(bins: _Bins, receiver: torch.Tensor, sender: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
@@ -293,7 +298,7 @@ def _opposite(bins: _Bins, key: torch.Tensor) -> torch.Tensor:
 
 
 def _both_ways(bins: _Bins, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys of these edges and their opposites in rising order, and where the opposite of each stands."""
+    """Keys of these edges and their opposites in rising order, and the index of the opposite of each."""
     # keys are distinct: there is only one order
     rising, order = torch.sort(torch.cat([key, _opposite(bins, key)]))
     place = torch.empty_like(order)

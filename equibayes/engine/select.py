@@ -1,17 +1,43 @@
-"""Which engine computes: chosen here, and only here, by device and availability."""
+"""Which engine does the work: a fused one where it can be used, otherwise the reference, with one line that says why.
 
+Another engine is another branch here; nothing above this package knows of it.
+"""
+
+import sys
 from collections.abc import Callable
+from functools import cache
 
 import torch
 
+from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.potential import Evaluation, Potential
-from equibayes.engine.triton.capture import GraphedPotential
+from equibayes.data.graph import Graph
+from equibayes.engine.interface import Dynamics, Predictor
+from equibayes.engine.triton.capture import CapturedPotential
 from equibayes.engine.triton.support import why_not
+from equibayes.network.weights import Weights
 from equibayes.sampling import sghmc
 from equibayes.sampling.chain import MovingAverage, ReferenceStepper, Stepper
 from equibayes.sampling.dropout import dropout_mask
 from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.schedule import StepPlan
+
+# Edges times samples that the reference evaluates at once; bounds the memory (about 0.12 MB per edge and sample for
+# the paper's network).  A CPU is faster with tensors that stay in its cache, a GPU with many at once.
+EDGES_AT_ONCE = {"cpu": 10_000, "cuda": 50_000}
+# of matrix products on a GPU: the energy is as smooth as with float32; tf32 would make it rough (results/precision)
+PREDICTION_PRECISION = "bf16x3"
+
+Say = Callable[[str], None]
+Evaluate = Callable[..., Evaluation]
+"""Of position [K, P], indices [K, B] and, with dropout, a feature mask [K, N, C]."""
+
+
+def make_evaluate(potential: Potential) -> Evaluate:
+    """û and its gradient at any position, by the reference; on a GPU recorded and replayed."""
+    # a sum over processes cannot be part of a CUDA graph
+    captured = potential.data.forces.is_cuda and potential.fusable
+    return CapturedPotential(potential) if captured else potential
 
 
 def make_stepper(
@@ -24,30 +50,29 @@ def make_stepper(
     batch_size: int,
     precision: str,
     average: MovingAverage | None = None,
-    say: Callable[[str], None] = lambda message: None,
+    say: Say = lambda message: None,
 ) -> Stepper[Evaluation]:
-    """Makes the steps of a run on the tensors of `state`, with a fused engine where there is one.
+    """Makes the steps of K chains on the tensors of `state`.
 
     longest     steps of the longest stretch
-    batch_size  of the burn-in
-    precision   of the matrix products on a GPU
-    say         is told why the reference is used where a fused engine was to be expected
+    batch_size  frames per chain in most steps
+    precision   of matrix products on a GPU
     """
-    if potential.data.forces.device.type != "cuda":
-        return reference_stepper(potential, state, key, sampler, average)
-    reason = why_not(potential.model.config, potential.data.forces.device, state.position.dtype)
+    network, device = potential.model.config, potential.data.forces.device
+    reason = why_not(network, device, state.position.dtype)
     if not potential.fusable:
         reason = "the data are distributed over several processes"
-    if reason:
-        say(f"without the fused kernels ({reason}): sampling will take several times longer")
-        return reference_stepper(potential, state, key, sampler, average)
-    from equibayes.engine.triton.precompile import precompile
-    from equibayes.engine.triton.steps import FusedSteps
+    if reason is None:
+        from equibayes.engine.triton.precompile import precompile
+        from equibayes.engine.triton.steps import TritonStepper
 
-    chains, data = len(key.chains), potential.data
-    rows = chains * data.num_atoms * min(batch_size, len(data))
-    precompile(potential.model.config, precision, chains, rows, training=True, say=say)
-    return FusedSteps(potential, state, key, sampler, longest=longest, precision=precision, average=average)
+        chains, data = len(key.chains), potential.data
+        rows = chains * data.num_atoms * min(batch_size, len(data))
+        precompile(network, precision, chains, rows, training=True, say=say)
+        return TritonStepper(potential, state, key, sampler, longest=longest, precision=precision, average=average)
+    if device.type == "cuda":
+        say(f"without the fused kernels ({reason}): sampling will take several times longer")
+    return reference_stepper(potential, state, key, sampler, average)
 
 
 def reference_stepper(
@@ -56,12 +81,9 @@ def reference_stepper(
     key: NoiseKey,
     sampler: sghmc.SGHMCConfig,
     average: MovingAverage | None = None,
-) -> Stepper[Evaluation]:
-    """The potential itself, step by step; on a GPU its operations are recorded once and replayed."""
-    # a sum over processes cannot be part of a CUDA graph
-    captured = state.position.is_cuda and potential.fusable
-    evaluate = GraphedPotential(potential) if captured else potential
-    dropout, data = potential.dropout, potential.data
+) -> ReferenceStepper[Evaluation]:
+    """The potential itself, step by step, with its dropout masks and the weight of its prior."""
+    evaluate, dropout, data = make_evaluate(potential), potential.dropout, potential.data
 
     def density(position: torch.Tensor, indices: torch.Tensor, step: int, plan: StepPlan) -> Evaluation:
         mask = None
@@ -72,3 +94,42 @@ def reference_stepper(
         return potential.with_prior_weight(evaluate(position, indices, mask), position, plan.prior_weight)
 
     return ReferenceStepper(density, state, key, sampler, potential.data_size, average)
+
+
+def make_predictor(model: StochasticModel, samples: torch.Tensor) -> Predictor:
+    """Predictions with the weights `samples` [k, P], on their device."""
+    reason = why_not(model.config, samples.device, samples.dtype)
+    if reason is None:
+        from equibayes.engine.triton.model import TritonModel
+        from equibayes.engine.triton.precompile import precompile
+
+        def prepare(rows: int) -> None:
+            precompile(model.config, PREDICTION_PRECISION, len(samples), rows, training=False)
+
+        return TritonModel(model, PREDICTION_PRECISION, prepare)
+    if samples.is_cuda:
+        _say_once(f"without the fused kernels ({reason}): predictions will take several times longer")
+    return ReferencePredictor(model)
+
+
+@cache
+def _say_once(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+class ReferencePredictor:
+    """The model itself."""
+
+    fused = False
+
+    def __init__(self, model: StochasticModel) -> None:
+        self.model = model
+
+    def edges_at_once(self, device: torch.device) -> int:
+        return EDGES_AT_ONCE.get(device.type, EDGES_AT_ONCE["cuda"])
+
+    def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
+        return self.model.forward(weights, graph, feature_mask=feature_mask)
+
+    def dynamics(self, weights: Weights, graph: Graph) -> Dynamics | None:
+        return None

@@ -1,4 +1,4 @@
-"""Are the fused kernels right on this machine?  `python -m equibayes.selftest` compares them with the float64 reference.
+"""Compares the fused kernels on this machine with the float64 reference.
 
     python -m equibayes.selftest                        # on a GPU: all networks and precisions, about two minutes
     python -m equibayes.selftest --interpret            # without one: tiny networks under Triton's interpreter
@@ -91,7 +91,7 @@ def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def cluster(atoms: int, seed: int) -> Structure:
-    """Atoms at random, none too near to another, with labels."""
+    """Random atoms with a minimum distance, and random labels."""
     rng = np.random.default_rng(seed)
     places: list[np.ndarray] = []
     while len(places) < atoms:
@@ -104,14 +104,14 @@ def cluster(atoms: int, seed: int) -> Structure:
 
 
 def crystal(atoms: int, edge: float, seed: int) -> Structure:
-    """Atoms at random in a skew cell so small that atoms meet their own images."""
+    """Random atoms in a skewed cell so small that atoms interact with their own images."""
     structure = cluster(atoms, seed)
     cell = edge * (np.eye(3) + 0.2 * np.tri(3, k=-1))
     return replace(structure, cell=cell, pbc=np.ones(3, bool), positions=structure.positions % edge)
 
 
 def weights(model: StochasticModel, chains: int, seed: int) -> torch.Tensor:
-    """Random, also where a run begins with zeros."""
+    """Random weights, also where a run begins with zeros."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(chains, model.layout.size, generator=generator, dtype=torch.float64) * 0.7
 
@@ -134,13 +134,13 @@ def structures(small: bool) -> dict[str, list[Structure]]:
 def check_predictions(
     name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, precision: str, device: str
 ) -> Iterator[Check]:
-    """Energies, forces, stress and deviations; a second call with other positions sees nothing of the first."""
-    from equibayes.engine.triton.model import FusedModel
+    """Energies, forces, stress and deviations; a second call with other positions is not affected by the first."""
+    from equibayes.engine.triton.model import TritonModel
 
     limit = LIMITS[precision]
     model = StochasticModel(config)
     flat = weights(model, chains, 0)
-    fused = FusedModel(model, precision)
+    fused = TritonModel(model, precision)
     forward = model.layout.forward_weights(flat.to(device, torch.float32))
     for turn in range(2):
         moved = [replace(s, positions=s.positions + 0.05 * turn * np.cos(s.positions)) for s in frames]
@@ -158,14 +158,14 @@ def check_predictions(
 def check_moving(
     name: str, config: NetworkConfig, frame: Structure, chains: int, precision: str, device: str
 ) -> Iterator[Check]:
-    """Dynamics: a list with pairs beyond the cutoff stays while atoms move, and what was computed before leaves no trace."""
-    from equibayes.engine.triton.dynamics import MovingModel
+    """Dynamics: the list, with pairs beyond the cutoff, stays while atoms move; earlier results have no influence."""
+    from equibayes.engine.triton.dynamics import TritonDynamics
 
     model, limit = StochasticModel(config), LIMITS[precision]
     flat = weights(model, chains, 0)
     graph = graph_of(frame, r_max=config.r_max + 0.7, species_of=SPECIES).to(device)
     forward = model.layout.forward_weights(flat.to(device, torch.float32))
-    moving = MovingModel(model, forward, graph, precision)
+    moving = TritonDynamics(model, forward, graph, precision)
     moving.load(graph, frame.positions)
     for turn in range(3):
         moved = replace(frame, positions=frame.positions + 0.1 * turn * np.cos(3 * frame.positions))
@@ -185,10 +185,10 @@ def check_moving(
 
 def check_derivative(name: str, config: NetworkConfig, frame: Structure, device: str) -> Iterator[Check]:
     """Forces are the gradient of the energy: differences of energies along random directions, and no curl."""
-    from equibayes.engine.triton.model import FusedModel
+    from equibayes.engine.triton.model import TritonModel
 
     model = StochasticModel(config)
-    fused = FusedModel(model, "float32")
+    fused = TritonModel(model, "float32")
     forward = model.layout.forward_weights(weights(model, 1, 1).to(device, torch.float32))
     rng = np.random.default_rng(0)
 
@@ -201,7 +201,7 @@ def check_derivative(name: str, config: NetworkConfig, frame: Structure, device:
     h = 1e-2
     u, v = (rng.normal(size=frame.positions.shape) for _ in range(2))
     _, forces = at(0 * u)
-    # fourth-order difference, so that float32 decides and not the step
+    # fourth-order difference, so that rounding dominates and not the step
     slope = (8 * (at(h * u)[0] - at(-h * u)[0]) - (at(2 * h * u)[0] - at(-2 * h * u)[0])) / (12 * h)
     scale = float(np.linalg.norm(forces) * np.linalg.norm(u))
     yield Check(f"{name}: forces by differences of energies", abs(slope + float((forces * u).sum())) / scale, 1e-3)
@@ -221,7 +221,7 @@ def check_gradient(
     name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, precision: str, device: str
 ) -> Iterator[Check]:
     """û, its gradient by all weights, and that a second run gives the same bits."""
-    from equibayes.engine.triton.model import FusedPotential
+    from equibayes.engine.triton.potential import TritonPotential
 
     limit, model, prior = LIMITS[precision], StochasticModel(config), StandardNormal()
     flat = weights(model, chains, 2)
@@ -229,18 +229,18 @@ def check_gradient(
     generator = torch.Generator().manual_seed(0)
     chosen = torch.stack([torch.randperm(len(frames), generator=generator)[:batch] for _ in range(chains)])
     reference = Potential(model, data(frames, config, torch.float64, "cpu"), prior)(flat, chosen)
-    fused = FusedPotential(
+    fused = TritonPotential(
         Potential(model, data(frames, config, torch.float32, device), prior), chains, batch, 1, precision
     )
     fused.frames[0].copy_(chosen)
     scale = model.layout.scale.like(flat)
-    fused.engine.load_weights((flat * scale).to(device))
+    fused.passes.load_weights((flat * scale).to(device))
     results = []
     for _ in range(2):
-        fused.engine.gradient.fill_(torch.nan)  # what is not written shows
+        fused.passes.gradient.fill_(torch.nan)  # shows entries that are not written
         fused()
-        results.append(fused.engine.gradient.nan_to_num(0.0).clone())
-    gradient = results[0].double().sum(0).cpu()[:, fused.engine.places.flat.long()] * scale + flat
+        results.append(fused.passes.gradient.nan_to_num(0.0).clone())
+    gradient = results[0].double().sum(0).cpu()[:, fused.passes.places.flat.long()] * scale + flat
     found = fused.evaluation(gradient, prior.neg_log_density(flat).to(device))
     yield Check(f"{name}: û", relative(found.potential, reference.potential), limit)
     yield Check(f"{name}: ln p", relative(found.log_likelihood, reference.log_likelihood), limit)
@@ -259,7 +259,7 @@ def check_gradient(
 
 @contextmanager
 def cut_for(rows: int) -> Iterator[None]:
-    """Work is cut into programs as it would be for so many atoms."""
+    """Divide the work into programs as for so many atoms."""
     from equibayes.engine.triton.tuning import Tuning
 
     best = Tuning.best
@@ -273,8 +273,8 @@ def cut_for(rows: int) -> Iterator[None]:
 def check_steps(
     name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, device: str
 ) -> Iterator[Check]:
-    """Whole steps of both integrators, priors and of the baselines, with noise and an adapting mass, against the reference sampler."""
-    from equibayes.engine.triton.steps import FusedSteps
+    """Whole steps with both integrators, both priors and the baselines, with noise and an adapting mass."""
+    from equibayes.engine.triton.steps import TritonStepper
 
     model = StochasticModel(config)
     flat = weights(model, chains, 3).float()
@@ -305,7 +305,7 @@ def check_steps(
         assert seen is not None
         state = sghmc.init(flat.to(device))
         potential = make(data(frames, config, torch.float32, device))
-        fused = FusedSteps(potential, state, key, sampler, longest=2, precision="float32")
+        fused = TritonStepper(potential, state, key, sampler, longest=2, precision="float32")
         fused.advance(Stretch(0, plans[:1], chosen[:1]), rates[:1])
         evaluation = fused.advance(Stretch(1, plans[1:], chosen[1:]), rates[1:])
         moved = expected.position - flat.double()
@@ -335,7 +335,7 @@ def check_noise(size: int, device: str) -> Iterator[Check]:
 
 
 def check_neighbors(atoms: int, device: str) -> Iterator[Check]:
-    """The neighbour list of the device has the pairs of the host's, each with the same vector, and its graph the same slots."""
+    """The neighbour list of the device has the pairs, vectors and graph slots of the host's."""
     frame = crystal(atoms, 1.3 * atoms ** (1 / 3) + 3.0, 14)
     r_max = 4.0
     positions = torch.from_numpy(frame.positions).to(device)
@@ -378,7 +378,7 @@ def all_checks(small: bool, device: str) -> Iterator[Check]:
         yield from check_gradient(name, config, training, 2, "float32", device)
     for chains in (1, 3, 8, 16):
         yield from check_gradient(f"paper, K={chains}", NETWORKS["paper"], training, chains, "float32", device)
-    for rows in (500, 2000, 5000):  # what there is of cuts besides that for these few atoms
+    for rows in (500, 2000, 5000):  # the other divisions of the work, which these few atoms would not use
         with cut_for(rows):
             name = f"paper, as for {rows} atoms"
             yield from check_predictions(name, NETWORKS["paper"], training, 8, "bf16x3", device)

@@ -4,13 +4,13 @@ The predictive of the paper: the mean over the k samples, and a Gaussian with th
 
     σ² = mean over samples of σ_s²  +  spread of the means over samples      (aleatoric + epistemic)
 
-A calibration that the posterior holds is applied to all of it (see calibration.py).
+A calibration of the posterior is applied to all of it (see calibration.py).
 Every σ is a standard deviation in the unit of its quantity.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,35 +18,28 @@ import torch
 from equibayes.bayes.model import ModelOutput
 from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.structures import Structure
-from equibayes.engine.triton.support import why_not
+from equibayes.engine.interface import DynamicsOutput
+from equibayes.engine.select import make_predictor
 from equibayes.posterior.calibration import Calibration, Intervals, gaussian_half_widths
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sigma import Sigma
 from equibayes.sampling.dropout import prediction_masks
 
-if TYPE_CHECKING:  # needs Triton
-    from equibayes.engine.triton.dynamics import Moment
-
-# The spread over samples is their population deviation (ddof 0): the Gaussian fitted to the mixture of the k samples has exactly this
-# variance.  This is the only place where it is chosen.
+# The spread over samples is their population deviation (ddof 0): the Gaussian fitted to the mixture of the k samples
+# has exactly this variance.  This is the only place where it is chosen.
 DDOF = 0
-# Edges times samples evaluated at once; bounds the memory (about 0.12 MB an edge and sample for the paper's network).  A CPU is faster
-# with tensors that stay in its cache and need no new pages from the system for every operation; a GPU with many at once.
-EDGES_AT_ONCE = {"cpu": 10_000, "cuda": 50_000}
-# of matrix products on a GPU: the energy is as smooth as with float32; tf32 would make it rough (results/precision)
-PRECISION = "bf16x3"
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What the posterior says about one structure.  eV, eV/Å, eV/Å³ (ASE's sign).
+    """The prediction for one structure.  eV, eV/Å, eV/Å³ (ASE's sign).
 
     energy, energy_std, energy_epistemic, energy_aleatoric     numbers
     forces, forces_std, forces_epistemic, forces_aleatoric     [n, 3]
     stress, stress_std                                         [3, 3], None without a volume (the model predicts no noise for it)
     energy_known  False where the energy holds only up to a constant (see data/reference.py)
     members       with `members=True`: energies [k], forces [k, n, 3], stress [k, 3, 3] of each sample
-    intervals     what `interval` rests on if the posterior is calibrated
+    intervals     used by `interval` if the posterior is calibrated
     """
 
     energy: float
@@ -66,8 +59,8 @@ class Prediction:
     def interval(self, level: float) -> tuple[float, np.ndarray]:
         """Half widths of intervals around energy and forces ([n, 3]) that hold the truth with probability `level`.
 
-        With a calibration the coverage is guaranteed for frames like those it was made on (see conformal.py); without one σ is
-        taken at its word and errors for Gaussian.
+        With a calibration the coverage is guaranteed for frames like those it was made on (see conformal.py); without
+        one, errors are assumed to be Gaussian with the predicted σ.
         """
         if self.intervals is None:
             return gaussian_half_widths(level, self.energy_std, self.forces_std)
@@ -102,7 +95,7 @@ def predict_each(
 
 
 class ReadyPosterior:
-    """A posterior on a device, its weights prepared once: for many structures, or one that is asked about again and again."""
+    """A posterior on a device with its weights prepared once, for many predictions."""
 
     def __init__(
         self,
@@ -116,7 +109,7 @@ class ReadyPosterior:
         self.samples = posterior.subset(len(posterior) if k is None else k).samples.to(device, dtype)
         self.weights = posterior.model.layout.forward_weights(self.samples)
         self.calibration = None if posterior.calibration is None else Calibration.from_dict(posterior.calibration)
-        self.model = _model_for(posterior, self.samples)
+        self.predictor = make_predictor(posterior.model, self.samples)
 
     def predict_each(
         self, pairs: Iterable[tuple[Structure, Graph]], ks: Sequence[int], *, members: bool = False
@@ -128,29 +121,25 @@ class ReadyPosterior:
     def predict_batch(
         self, frames: Sequence[Structure], graph: Graph, ks: Sequence[int], *, members: bool = False
     ) -> Iterator[tuple[Prediction, ...]]:
-        """The same for frames whose graphs are one already, so that several posteriors can be asked about it."""
-        # geometry stays in float64, whatever the weights are: rounded positions would make the energy rough
+        """The same for frames that share one graph, which several posteriors can use."""
+        # geometry stays in float64, whatever the precision of the weights: rounded positions would make the energy
+        # rough
         output = self._evaluate(frames, graph.to(self.samples.device))
         yield from zip(*(_split(self.posterior, self.calibration, frames, output.first(k), members) for k in ks))
 
     @property
     def edges_at_once(self) -> int:
         """Edges times samples that are evaluated together."""
-        device = self.samples.device
-        if self.fused:
-            from equibayes.engine.triton.model import edges_at_once
-
-            return edges_at_once(device)
-        return EDGES_AT_ONCE.get(device.type, EDGES_AT_ONCE["cuda"])
+        return self.predictor.edges_at_once(self.samples.device)
 
     @property
     def fused(self) -> bool:
-        """Whether the fused engine do the work."""
-        return self.model is not self.posterior.model
+        """Whether a fused engine makes the predictions."""
+        return self.predictor.fused
 
-    def prediction(self, structure: Structure, moment: "Moment", *, members: bool = False) -> Prediction:
-        """From what was computed elsewhere (see engine/triton/dynamics.py)."""
-        output = _Arrays.of_moment(moment, structure)
+    def prediction(self, structure: Structure, found: DynamicsOutput, *, members: bool = False) -> Prediction:
+        """From what a `Dynamics` of the engine computed."""
+        output = _Arrays.of_dynamics(found, structure)
         (prediction,) = _split(self.posterior, self.calibration, [structure], output, members)
         return prediction
 
@@ -167,22 +156,8 @@ class ReadyPosterior:
             whole = few >= len(self.samples)
             weights = self.weights if whole else {name: values[own] for name, values in self.weights.items()}
             own_mask = None if mask is None else mask[own]
-            parts.append(_Arrays.of(self.model.forward(weights, graph, feature_mask=own_mask)))
+            parts.append(_Arrays.of(self.predictor.forward(weights, graph, feature_mask=own_mask)))
         return _Arrays.joined(parts)
-
-
-def _model_for(posterior: Posterior, samples: torch.Tensor) -> Any:
-    """What evaluates the weights there: the fused kernels on a GPU that can run them, otherwise the model itself."""
-    device, model = samples.device, posterior.model
-    if why_not(posterior.network, device, samples.dtype) is None:
-        from equibayes.engine.triton.model import FusedModel
-        from equibayes.engine.triton.precompile import precompile
-
-        def prepare(rows: int) -> None:
-            precompile(posterior.network, PRECISION, len(samples), rows, training=False)
-
-        return FusedModel(model, PRECISION, prepare)
-    return model
 
 
 def joined(batch: Sequence[tuple[Structure, Graph]]) -> tuple[list[Structure], Graph]:
@@ -191,7 +166,7 @@ def joined(batch: Sequence[tuple[Structure, Graph]]) -> tuple[list[Structure], G
 
 
 def batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[list[tuple[Structure, Graph]]]:
-    """Structures with their graphs, grouped to at most `limit` edges so that a batch fits the memory; a large one stands alone."""
+    """Structures with their graphs, grouped to at most `limit` edges so that a batch fits the memory."""
     batch: list[tuple[Structure, Graph]] = []
     atoms = slots = 0
     for structure, graph in pairs:
@@ -208,7 +183,8 @@ def batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[li
 
 @dataclass(frozen=True, eq=False)
 class _Arrays:
-    """The model's output for B structures with N atoms under k samples, float64 on the host; shapes as in `ModelOutput`."""
+    """The model's output for B structures with N atoms under k samples, float64 on the host; shapes as in
+    `ModelOutput`."""
 
     energy: np.ndarray
     forces: np.ndarray
@@ -222,10 +198,10 @@ class _Arrays:
         return cls(*(tensor.double().cpu().numpy() for tensor in tensors))
 
     @classmethod
-    def of_moment(cls, moment: "Moment", structure: Structure) -> "_Arrays":
+    def of_dynamics(cls, found: DynamicsOutput, structure: Structure) -> "_Arrays":
         volume = structure.volume if structure.pbc.all() else np.nan
-        sigma = np.exp(moment.log_sigma_energy), np.exp(moment.log_sigma_forces)
-        return cls(moment.energy[:, None], moment.forces, moment.virial[:, None] / volume, sigma[0][:, None], sigma[1])
+        sigma = np.exp(found.log_sigma_energy), np.exp(found.log_sigma_forces)
+        return cls(found.energy[:, None], found.forces, found.virial[:, None] / volume, sigma[0][:, None], sigma[1])
 
     @classmethod
     def joined(cls, parts: Sequence["_Arrays"]) -> "_Arrays":
@@ -246,7 +222,7 @@ def _split(
     members: bool,
 ) -> Iterator[Prediction]:
     """From the k samples (first axis) of a batch to mean and deviations of each structure."""
-    # often all structures are the same molecule: ask once what its energy is referred to
+    # often all structures are the same molecule: look up its reference energy once
     molecules = {s.numbers.tobytes(): s.numbers for s in structures}
     reference = {key: posterior.reference.total(numbers) for key, numbers in molecules.items()}
     known = {key: posterior.reference.knows(numbers) for key, numbers in molecules.items()}

@@ -127,8 +127,8 @@ class SampleConfig:
     precision: str = setting(
         "mixed",
         "matrix products on a GPU: float32, tf32x3 (as good, faster), bf16x3 (faster still), mixed (bf16x3 for energies and forces, "
-        "tf32 for the gradient by the weights), tf32 (too coarse for energies)",
-        ("float32", "tf32x3", "bf16x3", "mixed", "tf32"),
+        "tf32 for the gradient by the weights)",
+        ("float32", "tf32x3", "bf16x3", "mixed"),
     )
     data: DataSettings = section(DataSettings, "labels and energies")
     network: NetworkConfig = section(NetworkConfig, "the NequIP network, with NequIP's names")

@@ -1,25 +1,22 @@
-"""A posterior made ready on a device, for programs that ask again and again about structures that move a little."""
+"""A posterior ready on a device, for simulations: structures that move a little between calls."""
 
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING
 
 import torch
 
 from equibayes.data.structures import Structure
+from equibayes.engine.interface import Dynamics
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.predict import Prediction, ReadyPosterior
 from equibayes.simulate.skin import SkinList
 
-if TYPE_CHECKING:  # needs Triton
-    from equibayes.engine.triton.dynamics import MovingModel
-
 DTYPES = ("float32", "float64")
 
 
 class Evaluator:
-    """What `posterior.predict` gives; the i-th structure of each call keeps its neighbour list."""
+    """Predictions as by `posterior.predict`; the i-th structure of each call keeps its neighbour list."""
 
     def __init__(self, posterior: Posterior, device: torch.device | str, dtype: str | None, skin: float) -> None:
         if dtype is not None and dtype not in DTYPES:
@@ -27,45 +24,39 @@ class Evaluator:
         self.posterior, self.skin = posterior, skin
         self.ready = ReadyPosterior(posterior, device, None if dtype is None else getattr(torch, dtype))
         self.lists: list[SkinList] = []
-        self._moving: MovingModel | None = None
+        self._dynamics: Dynamics | None = None
 
     def __call__(self, structures: Sequence[Structure], *, members: bool = False) -> list[Prediction]:
         """One prediction for each structure."""
+        self._make_lists(len(structures))
         if len(structures) == 1 and self.ready.fused and not self.posterior.dropout:
             return [self._of_one(structures[0], members)]
-        while len(self.lists) < len(structures):
-            self.lists.append(SkinList(self.posterior.network.r_max, self.posterior.species_of, self.skin))
         pairs = ((structure, known.graph(structure)) for known, structure in zip(self.lists, structures))
         found = self.ready.predict_each(pairs, [len(self.posterior)], members=members)
         return [prediction for (prediction,) in found]
 
-    def _of_one(self, structure: Structure, members: bool) -> Prediction:
-        """On a GPU: as long as the list of neighbours holds, a step is one replay of recorded kernels."""
-        if not self.lists:
+    def _make_lists(self, count: int) -> None:
+        while len(self.lists) < count:
             self.lists.append(SkinList(self.posterior.network.r_max, self.posterior.species_of, self.skin))
-        known, device = self.lists[0], self.ready.samples.device
-        if known.renew(structure):
-            graph = known.wide_graph(device)
-            if self._moving is None or self._moving.engine.shape.nodes != len(structure):
-                from equibayes.engine.triton.dynamics import MovingModel
 
-                self._moving = MovingModel(
-                    self.posterior.model,
-                    self.ready.weights,
-                    graph,
-                    self.ready.model.precision,
-                    self.ready.model.prepare,
-                )
-            self._moving.load(graph, structure.positions)
-        assert self._moving is not None
-        return self.ready.prediction(structure, self._moving(structure.positions), members=members)
+    def _of_one(self, structure: Structure, members: bool) -> Prediction:
+        """By a fused engine: a step needs only the new positions as long as the neighbour list holds."""
+        known, ready = self.lists[0], self.ready
+        if known.renew(structure):
+            graph = known.wide_graph(ready.samples.device)
+            if self._dynamics is None or self._dynamics.num_atoms != len(structure):
+                self._dynamics = ready.predictor.dynamics(ready.weights, graph)
+            assert self._dynamics is not None
+            self._dynamics.load(graph, structure.positions)
+        assert self._dynamics is not None
+        return ready.prediction(structure, self._dynamics(structure.positions), members=members)
 
     def forget(self) -> None:
-        """Begin anew with the neighbours, as a program does that is started from a file."""
+        """Search all neighbours again, as a program that is restarted from a file does."""
         self.lists = []
 
     def twin(self) -> "Evaluator":
         """The same weights, neighbour lists of its own."""
         other = copy(self)
-        other.lists, other._moving = [], None
+        other.lists, other._dynamics = [], None
         return other

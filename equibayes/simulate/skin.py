@@ -1,9 +1,9 @@
 """A neighbour list that is reused while atoms move little (Verlet's list).
 
-Pairs are searched up to r_max + skin.  As long as no atom has moved further than skin/2 since then, every pair within r_max is among
-them: two atoms have come nearer to each other by at most the skin.  Each time those within r_max are picked out and brought into one
-fixed order, so that the graph depends on the structure alone and not on where the list was made: a simulation that is continued
-from a file goes on bit for bit.
+Pairs are searched up to r_max + skin.  As long as no atom has moved further than skin/2 since then, every pair within
+r_max is among them, because two atoms approach each other by at most the skin.  At each call the pairs within r_max
+are selected in a fixed order, so the graph depends on the structure alone and not on when the list was made: a
+simulation that is continued from a file repeats the same bits.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from equibayes.errors import InputError
 
 
 class SkinList:
-    """Graphs of one structure that moves.  r_max and skin in Å; `searches` counts how often the list was made."""
+    """Graphs of one structure that moves.  r_max and skin in Å; `searches` counts the neighbour searches."""
 
     def __init__(self, r_max: float, species_of: dict[int, int], skin: float) -> None:
         if not 0 <= skin < float("inf"):
@@ -34,7 +34,7 @@ class SkinList:
         return graph_of_edges(structure, _within(self._pairs, structure, self.r_max), species_of=self.species_of)
 
     def renew(self, structure: Structure) -> bool:
-        """For those who keep all pairs of the last search: whether there must be another, for this structure."""
+        """Whether this structure needs a new search; for callers that keep all pairs of the last one."""
         if self._holds_for(structure, self._made_for):
             return False
         self._check(structure)
@@ -43,7 +43,7 @@ class SkinList:
         return True
 
     def wide_graph(self, device: torch.device | str) -> Graph:
-        """All pairs within r_max + skin of the structure that `renew` was asked about, found on that device."""
+        """All pairs within r_max + skin of the structure last given to `renew`, found on that device."""
         structure = self._made_for
         assert structure is not None
         positions = torch.from_numpy(np.ascontiguousarray(structure.positions)).to(device)
@@ -58,7 +58,7 @@ class SkinList:
             and np.array_equal(structure.cell, old.cell)
             and np.array_equal(structure.pbc, old.pbc)
         )
-        # written so that a position that is not a number does not count as near
+        # False for positions that are NaN
         return same and old is not None and bool((_lengths(structure.positions - old.positions) <= self.skin / 2).all())
 
     def _check(self, structure: Structure) -> None:
@@ -66,7 +66,7 @@ class SkinList:
         if not (np.isfinite(structure.positions).all() and np.isfinite(structure.cell).all()):
             raise InputError(
                 f"{structure.source or 'structure'}: positions or cell are not finite numbers; the simulation has "
-                "exploded: use a shorter time step or a start that is nearer to the training data"
+                "exploded: use a shorter time step or a start closer to the training data"
             )
 
     def _search(self, structure: Structure) -> NeighborList:

@@ -1,4 +1,5 @@
-"""The fused kernels on a CPU, under Triton's interpreter: tiny networks, the same checks that `equibayes.selftest` makes on a GPU."""
+"""The fused kernels on a CPU, under Triton's interpreter: tiny networks, the same checks that `equibayes.selftest`
+makes on a GPU."""
 
 import importlib.util
 import json
@@ -17,21 +18,23 @@ if torch.cuda.is_available():
     pytest.skip("there is a GPU: run python -m equibayes.selftest instead", allow_module_level=True)
 os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are imported; product code asks for a GPU, not for this
 
-from equibayes.baselines.potentials import DropoutPotential, PointPotential
 from equibayes.bayes.model import StochasticModel
-from equibayes.bayes.potential import Potential
+from equibayes.bayes.potential import Dropout, Potential
 from equibayes.bayes.prior import Flat, StandardNormal
 from equibayes.data.graph import graph_of
 from equibayes.engine import selftest
+from equibayes.engine.select import make_stepper
 from equibayes.engine.triton.layout import Pieces
-from equibayes.engine.triton.model import FusedModel
+from equibayes.engine.triton.model import TritonModel
 from equibayes.engine.triton.pairs import pairs_of
-from equibayes.engine.triton.steps import FusedSteps
-from equibayes.engine.triton.support import why_not
+from equibayes.engine.triton.steps import TritonStepper
 from equibayes.engine.triton.tuning import Tuning
 from equibayes.network.config import NetworkConfig, preset
-from equibayes.run.loop import AVERAGE_DECAY, ChainRunner
+from equibayes.run.chains import Chains
+from equibayes.run.loop import run as run_chains
 from equibayes.run.settings import sample_config
+from equibayes.run.store import FolderStore
+from equibayes.sampling.dropout import STREAM_TRAIN
 
 LEVEL1 = selftest.SMALL_NETWORKS["l=1"]
 MIXED = selftest.SMALL_NETWORKS["l=2, mixed"]
@@ -132,13 +135,13 @@ def test_less_memory_gives_the_same_bits(monkeypatch):
     model = StochasticModel(TINY)
     weights = model.layout.forward_weights(selftest.weights(model, 1, 0).float())
     graph = graph_of(selftest.cluster(3, 1), r_max=TINY.r_max, species_of=selftest.SPECIES)
-    ordinary, lean = FusedModel(model), FusedModel(model)
+    ordinary, lean = TritonModel(model), TritonModel(model)
     expected = ordinary.forward(weights, graph)
     monkeypatch.setattr(module, "edges_at_once", lambda device: 1)
     found = lean.forward(weights, graph)
-    assert lean._engine.lean
-    assert not ordinary._engine.lean
-    assert lean._engine.radial.numel() < ordinary._engine.radial.numel()
+    assert lean._passes.lean
+    assert not ordinary._passes.lean
+    assert lean._passes.radial.numel() < ordinary._passes.radial.numel()
     assert torch.equal(found.forces, expected.forces)
     assert torch.equal(found.energy, expected.energy)
 
@@ -147,9 +150,7 @@ def posterior(model, data) -> Potential:
     return Potential(model, data, StandardNormal())
 
 
-def run(
-    folder, fused: bool, steps: int, monkeypatch, resume: bool = False, make=posterior, average: bool = False, cold=0.5
-):
+def run(folder, fused: bool, steps: int, resume: bool = False, make=posterior, average: bool = False, cold=0.5):
     """A short run of two chains with minibatches, an adapting mass and two phases."""
     frames = [selftest.cluster(2, seed) for seed in (8, 9, 10)]
     config = sample_config(
@@ -167,18 +168,18 @@ def run(
     model = StochasticModel(TINY)
     potential = make(model, selftest.data(frames, TINY, torch.float32, "cpu"))
 
-    def steps_of(self, state):
-        options = {"longest": 2, "precision": "float32", "average": state.average, "decay": AVERAGE_DECAY}
-        return FusedSteps(potential, state.sampler, self.key, config.sampler, **options) if fused else None
+    def fused_stepper(potential, state, key, sampler, *, average, **_):
+        return TritonStepper(potential, state, key, sampler, longest=2, precision="float32", average=average)
 
-    monkeypatch.setattr(ChainRunner, "_fused_steps", steps_of)
-    return ChainRunner(potential, config, folder=folder, average=average).run(resume=resume)
+    store = FolderStore(folder, resume=resume) if folder else None
+    chains = Chains.of(potential, config, average=average)
+    return run_chains(chains, store, stepper=fused_stepper if fused else make_stepper)
 
 
-def test_a_run_is_that_of_the_reference_and_goes_on_bit_for_bit(tmp_path, monkeypatch):
-    expected = run(None, False, 4, monkeypatch)
+def test_a_run_is_that_of_the_reference_and_continues_bit_for_bit(tmp_path):
+    expected = run(None, False, 4)
     (tmp_path / "run").mkdir()
-    found = run(tmp_path / "run", True, 4, monkeypatch)
+    found = run(tmp_path / "run", True, 4)
     assert found.step == expected.step
     assert len(found.samples) == len(expected.samples) > 0
     for ours, theirs in zip(found.samples, expected.samples):
@@ -189,32 +190,32 @@ def test_a_run_is_that_of_the_reference_and_goes_on_bit_for_bit(tmp_path, monkey
     checkpoints = sorted((tmp_path / "run").glob("checkpoint*"))
     assert len(checkpoints) > 1
     checkpoints[-1].unlink()
-    again = run(tmp_path / "run", True, 4, monkeypatch, resume=True)
+    again = run(tmp_path / "run", True, 4, resume=True)
     assert torch.equal(again.samples[-1], found.samples[-1])
     assert torch.equal(again.sampler.momentum, found.sampler.momentum)
 
 
 BASELINES = {
     "ensemble": lambda model, data: Potential(model, data, Flat()),
-    "dropout": lambda model, data: DropoutPotential(model, data, seed=3, rate=0.3),
-    "point": PointPotential,
+    "dropout": lambda model, data: Potential(model, data, Flat(), dropout=Dropout(0.3, 3, STREAM_TRAIN)),
+    "point": lambda model, data: Potential(model, data, Flat(), objective="squares"),
 }
 
 
 # single steps with dropout are among the whole steps above
 @pytest.mark.parametrize("kind", ["ensemble", "point", pytest.param("dropout", marks=pytest.mark.slow)])
-def test_baselines_are_those_of_the_reference(kind, monkeypatch):
+def test_baselines_are_those_of_the_reference(kind):
     options = {"make": BASELINES[kind], "average": kind == "point", "cold": 0.0}
-    expected, found = (run(None, fused, 3, monkeypatch, **options) for fused in (False, True))
-    other = run(None, False, 3, monkeypatch, average=kind == "point", cold=0.0)
+    expected, found = (run(None, fused, 3, **options) for fused in (False, True))
+    other = run(None, False, 3, average=kind == "point", cold=0.0)
     for ours, theirs, posteriors in zip(found.samples, expected.samples, other.samples):
         assert selftest.relative(ours, theirs) < 1e-4
         assert selftest.relative(posteriors, theirs) > 1e-3
     assert found.history[-1]["log_posterior"] == pytest.approx(expected.history[-1]["log_posterior"], rel=1e-4)
 
 
-def test_an_engine_serves_graphs_with_fewer_pairs(monkeypatch):
-    monkeypatch.setattr("equibayes.engine.triton.model.filled_up", lambda count, unit: count)
+def test_buffers_serve_graphs_with_fewer_pairs(monkeypatch):
+    monkeypatch.setattr("equibayes.engine.triton.model.padded", lambda count, unit: count)
     model = StochasticModel(TINY)
     weights = model.layout.forward_weights(selftest.weights(model, 2, 3).float())
     line = np.arange(4.0)[:, None] * np.array([[0.6, 0.8, 0.0]])
@@ -224,12 +225,12 @@ def test_an_engine_serves_graphs_with_fewer_pairs(monkeypatch):
     ]
     pairs = [pairs_of(graph, 3).vector.shape[1] for graph in graphs]
     assert pairs[0] / 2 <= pairs[1] < pairs[0]
-    fused = FusedModel(model, "float32")
+    fused = TritonModel(model, "float32")
     fused.forward(weights, graphs[0])
-    engine = fused._engine
+    passes = fused._passes
     found = fused.forward(weights, graphs[1])
-    assert fused._engine is engine
-    expected = FusedModel(model, "float32").forward(weights, graphs[1])
+    assert fused._passes is passes
+    expected = TritonModel(model, "float32").forward(weights, graphs[1])
     assert selftest.relative(found.forces, expected.forces) < 1e-6
     assert selftest.relative(found.energy, expected.energy) < 1e-6
     assert selftest.relative(found.forces, model.forward(weights, graphs[1]).forces) < 1e-4
@@ -242,7 +243,7 @@ def test_predictions_with_masks():
     mask = 2.0 * (torch.rand(2, 3, 16, generator=torch.Generator().manual_seed(1)) > 0.5).float()
     single = graph.to(dtype=torch.float32)
     expected = model.forward(weights, single, feature_mask=mask)
-    fused = FusedModel(model, "float32")
+    fused = TritonModel(model, "float32")
     without = fused.forward(weights, single)
     found = fused.forward(weights, single, feature_mask=mask)
     assert selftest.relative(found.forces, expected.forces) < 1e-4
@@ -251,18 +252,10 @@ def test_predictions_with_masks():
     assert selftest.relative(without.forces, expected.forces) > 1e-2
 
 
-def test_reasons_to_use_the_reference():
-    paper = preset("paper")
-    assert why_not(paper, "cpu", torch.float32) == "there is no GPU"
-    assert why_not(paper, "cuda", torch.float32) is None
-    assert "float32" in why_not(paper, "cuda", torch.float64)
-    assert "multiples of 16" in why_not(preset("tiny"), "cuda", torch.float32)
-    assert "radial" in why_not(replace(paper, radial_mlp_width=256), "cuda", torch.float32)
-
-
-@pytest.mark.parametrize(("capability", "precision"), [(80, "tf32"), (90, "mixed")])
+@pytest.mark.parametrize(("capability", "precision"), [(80, "mixed"), (90, "mixed")])
 def test_kernels_compile_for_gpus_that_are_not_here(capability, precision, tmp_path):
-    """Ampere as well as Hopper: Triton compiles without a device.  The command is the one by which a run compiles in parallel."""
+    """Ampere as well as Hopper: Triton compiles without a device.  The command is the one by which a run compiles in
+    parallel."""
     work = {
         "network": asdict(TINY),
         "precision": precision,

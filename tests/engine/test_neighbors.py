@@ -75,7 +75,8 @@ def box_of(atoms: int, density: float, seed: int = 0) -> tuple[np.ndarray, np.nd
     at_once=st.sampled_from([500, 1 << 20]),
 )
 def test_random_cells(seed, atoms, skew, scale, pbc, r_max, at_once):
-    """Skewed, mixed boundary conditions, atoms outside the cell, cells smaller and larger than the cutoff, in pieces or at once."""
+    """Skewed, mixed boundary conditions, atoms outside the cell, cells smaller and larger than the cutoff, in pieces
+    or at once."""
     rng = np.random.default_rng(seed)
     cell = scale * random_cell(rng, skew)
     positions = rng.uniform(-1.5, 2.5, size=(atoms, 3)) @ cell
@@ -249,7 +250,8 @@ class TestGrowth:
     R_MAX = 4.0
 
     def test_candidates_per_atom(self):
-        """No more pairs are measured than the half stencil holds: (2·2 + 1)³/2 bins of (4 Å/2)³, widened to fit the cell."""
+        """No more pairs are measured than the half stencil holds: (2·2 + 1)³/2 bins of (4 Å/2)³, widened to fit the
+        cell."""
         for atoms in self.SIZES:
             positions, cell = box_of(atoms, 0.1)
             bins = _into_bins(torch.tensor(positions), cell, EVERYWHERE, self.R_MAX)
@@ -262,7 +264,8 @@ class TestGrowth:
             assert bin_volume < (1.25 * self.R_MAX / 2) ** 3
 
     def test_search_has_bounded_memory(self):
-        """Whatever the number of atoms, a search that takes 2000 pairs at once never holds more than 250 bytes for each."""
+        """Whatever the number of atoms, a search that takes 2000 pairs at once never holds more than 250 bytes for
+        each."""
         at_once = 2000
         peaks = []
         for atoms in self.SIZES:

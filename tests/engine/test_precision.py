@@ -1,4 +1,5 @@
-"""What rounding in matrix products does to the gradient: the interpreter, taught to round as the matrix units of a GPU."""
+"""What rounding in matrix products does to the gradient: the interpreter, taught to round as the matrix units of a
+GPU."""
 
 import importlib.util
 import os

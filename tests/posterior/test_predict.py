@@ -12,6 +12,7 @@ from ase.io import read as ase_read
 from equibayes.data import Structure
 from equibayes.data.graph import concatenate
 from equibayes.data.reference import EnergyReference
+from equibayes.engine import select
 from equibayes.errors import InputError
 from equibayes.posterior import predict as module
 from equibayes.posterior.extxyz import write_predictions
@@ -68,7 +69,7 @@ def test_batch_equals_single(
 ) -> None:
     """Each alone, a few together, all together."""
     singles, sizes = [posterior.predict(structure) for structure in MIXED], []
-    monkeypatch.setitem(module.EDGES_AT_ONCE, "cpu", edges)
+    monkeypatch.setitem(select.EDGES_AT_ONCE, "cpu", edges)
     monkeypatch.setattr(module, "concatenate", lambda graphs: sizes.append(len(graphs)) or concatenate(graphs))
     for one, other in zip(singles, posterior.predict(MIXED), strict=True):
         assert_equal(one, other)
@@ -118,7 +119,7 @@ def test_structures_are_taken_as_they_are_needed(posterior: Posterior) -> None:
     predictions = predict(posterior, endless())
     for _ in range(5):
         next(predictions)
-    a_batch = module.EDGES_AT_ONCE["cpu"] // len(posterior) // graph(water()).sender.numel()
+    a_batch = select.EDGES_AT_ONCE["cpu"] // len(posterior) // graph(water()).sender.numel()
     assert 5 <= taken <= a_batch + 2
 
 
@@ -199,7 +200,7 @@ def test_a_large_structure_gets_a_few_samples_at_a_time(
         return forward(weights, *rest, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(posterior.model, "forward", watched)
-    monkeypatch.setitem(module.EDGES_AT_ONCE, "cpu", 3 * graph(salt()).sender.numel())
+    monkeypatch.setitem(select.EDGES_AT_ONCE, "cpu", 3 * graph(salt()).sender.numel())
     (in_parts,) = predict(posterior, [salt()])
     assert seen == [3, 1]
     assert_equal(at_once, in_parts)

@@ -15,8 +15,8 @@ from ase.io import read as ase_read
 
 import equibayes
 from equibayes.data.structures import full_to_voigt
+from equibayes.engine import select
 from equibayes.errors import InputError
-from equibayes.posterior import predict
 from equibayes.posterior.calibration import Calibrated, Calibration, Rescaling
 from equibayes.posterior.file import Posterior
 from equibayes.simulate.calculator import Calculator
@@ -222,7 +222,7 @@ def test_many_passes_where_memory_is_short(monkeypatch) -> None:
     monkeypatch.setattr(
         POSTERIOR.model, "forward", lambda w, g, **o: (passes.append(g.num_structures), forward(w, g, **o))[1]
     )
-    monkeypatch.setitem(predict.EDGES_AT_ONCE, "cpu", 3 * 160)  # edges of 3 samples: two molecules of 9 × 8
+    monkeypatch.setitem(select.EDGES_AT_ONCE, "cpu", 3 * 160)  # edges of 3 samples: two molecules of 9 × 8
     parts = calculator.evaluate_many(replicas)
     assert passes == [2, 2, 1]
     for one, other in zip(whole, parts):

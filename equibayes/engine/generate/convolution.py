@@ -4,323 +4,271 @@ from math import sqrt
 
 import numpy as np
 
-from equibayes.engine.generate.writing import Writer, collecting_groups, giving_groups, total, width
+from equibayes.engine.generate.dialect import Dialect
+from equibayes.engine.generate.groups import collecting_groups, giving_groups
+from equibayes.engine.generate.offsets import (
+    collected,
+    column,
+    columns,
+    first_collected,
+    first_feature,
+    harmonics,
+    width,
+)
+from equibayes.engine.generate.pairs import total
 from equibayes.network.clebsch_gordan import coupling
-from equibayes.network.config import NetworkConfig
 from equibayes.network.irreps import Irrep, LayerPlan, Path
 
-ZERO = "tl.zeros([EB, CB], tl.float32)"
+Matrix = dict[tuple[int, int], str]
+"""Names of the entries of a matrix that are not 0."""
 
 
-def collect(number: int, layer: LayerPlan, config: NetworkConfig) -> str:
+def collect(d: Dialect, number: int, layer: LayerPlan) -> None:
     """Value (version 0) and tangent (version 2) of the convolution: every atom collects from its neighbours."""
-    write = Writer()
-    write(
-        '@triton.jit(do_not_specialize=["nodes", "slots", "pairs", "graph_pairs", "graph_nodes"])',
-        f"def collect_{number}(arena, harmonics, tangents, radial, sender, pair, degree, norm, nodes, slots, pairs, y, y_dot, out,",
-        "    chain_arena, chain_radial, chain_tangents, graph_pairs, graph_nodes, DUAL: tl.constexpr, DOT: tl.constexpr,",
-        "    CB: tl.constexpr, BLOCKS: tl.constexpr, EB: tl.constexpr):",
-    )
-    with write:
-        _preamble(write, layer, config)
+    with d.kernel("collect", number, layer):
         for index, (target, paths) in enumerate(collecting_groups(layer)):
-            with write.block(f"if group == {index} and c0 < {layer.inputs[paths[0].source]}:"):
-                _collect_group(write, layer, config, target, paths)
-    return write.text
+            with d.group(index, layer.inputs[paths[0].source]):
+                _collect_group(d, layer, target, paths)
 
 
-def _collect_group(write: Writer, layer: LayerPlan, config: NetworkConfig, target: Irrep, paths: list[Path]) -> None:
+def _collect_group(d: Dialect, layer: LayerPlan, target: Irrep, paths: list[Path]) -> None:
     ks = range(target.dim)
     for p in range(len(paths)):
-        write(*(f"s{p}_{k} = tl.zeros([EB, CB], tl.float32)" for k in ks))
-    _look_up(write, "0")
-    with write.block("for start in range(0, count, EB):"):
-        _slot(write, "w = tl.load(norm + j)", sign="sign")
-        sources = list(dict.fromkeys(path.source for path in paths))
-        edges = sorted({path.edge for path in paths})
-        _load_harmonics(write, config, edges)
-        _radial_rows(write, layer)
+        _zero(d, *(f"s{p}_{k}" for k in ks))
+    with d.slots("sign"):
+        d.let("w", d.load("norm + j"))
+        _load_harmonics(d, paths)
+        _find_radial(d, layer)
         for p, path in enumerate(paths):
-            write(f"r{p} = {_radial(layer, path, 'value')}")
+            d.let(f"r{p}", _radial(d, layer, path))
+        sources = list(dict.fromkeys(path.source for path in paths))
         for source in sources:
-            _load_features(write, layer, source, "x", "y", "j")
-        with write.block("if DUAL:"):
-            _load_tangents(write, config, edges)
+            _load_features(d, layer, source, "x", "y", "j")
+        with d.when("DUAL"):
+            _load_tangents(d, paths)
             for p, path in enumerate(paths):
-                write(f"q{p} = length_dot * {_radial(layer, path, 'slope')}")
-            with write.block("if DOT:"):
+                d.let(f"q{p}", f"length_dot * {_slope(d, layer, path)}")
+            with d.when("DOT"):
                 for source in sources:
-                    _load_features(write, layer, source, "xd", "y_dot", "j")
-            a, z = Couplings(write, "Y"), Couplings(write, "Z")
-            for p, path in enumerate(paths):
-                matrix, dotted = a.matrix(path), z.matrix(path)
-                for k in ks:
-                    plain = total(f"x{path.source}_{i}*{name}" for (i, k2), name in matrix.items() if k2 == k)
-                    turned = total(f"x{path.source}_{i}*{name}" for (i, k2), name in dotted.items() if k2 == k)
-                    if plain:
-                        write(f"s{p}_{k} += q{p}*({plain})")
-                    if turned:
-                        write(f"s{p}_{k} += r{p}*({turned})")
-            with write.block("if DOT:"):
-                for p, path in enumerate(paths):
-                    for k in ks:
-                        plain = total(
-                            f"xd{path.source}_{i}*{name}" for (i, k2), name in a.matrix(path).items() if k2 == k
-                        )
-                        if plain:
-                            write(f"s{p}_{k} += r{p}*({plain})")
-        with write.block("else:"):
-            a = Couplings(write, "Y")
-            for p, path in enumerate(paths):
-                matrix = a.matrix(path)
-                if path.source.dim < target.dim:  # whichever has fewer components is multiplied by the radial weight
-                    write(*(f"p{i} = r{p}*x{path.source}_{i}" for i in range(path.source.dim)))
-                    for (i, k), name in sorted(matrix.items(), key=lambda item: item[0][1]):
-                        write(f"s{p}_{k} += p{i}*{name}")
-                    continue
-                for k in ks:
-                    plain = total(f"x{path.source}_{i}*{name}" for (i, k2), name in matrix.items() if k2 == k)
-                    if plain:
-                        write(f"s{p}_{k} += r{p}*({plain})")
-    write(f"mine = arena + out + {_first_collected(layer, target)}*N + n*{target.dim * layer.collected(target)} + cs")
+                    _load_features(d, layer, source, "xd", "y_dot", "j")
+            _collect_tangent(d, paths)
+        with d.otherwise():
+            _collect_value(d, paths)
+    row = target.dim * layer.collected(target)
+    d.let("mine", f"arena + out + {first_collected(layer, target)}*N + n*{row} + cs")
     for p, path in enumerate(paths):
         for k in ks:
-            write(f"tl.store(mine + {_collected(layer, path, k)}, tl.sum(s{p}_{k}, 0))")
+            d.store_sum_over_slots(f"mine + {collected(layer, path, k)}", f"s{p}_{k}")
 
 
-def give(number: int, layer: LayerPlan, config: NetworkConfig) -> str:
-    """Adjoint (version 1) and its tangent (version 3): every atom gathers what its neighbours' sums owe to it.
+def _collect_value(d: Dialect, paths: list[Path]) -> None:
+    """S_k += R Σ_i A_ik x_i"""
+    a = Couplings(d, "Y")
+    for p, path in enumerate(paths):
+        matrix = a.matrix(path)
+        if path.source.dim < path.target.dim:  # whichever has fewer components is multiplied by the radial weight
+            for i in range(path.source.dim):
+                d.let(f"p{i}", f"r{p}*x{path.source}_{i}")
+            for (i, k), name in sorted(matrix.items(), key=lambda item: item[0][1]):
+                d.add(f"s{p}_{k}", f"p{i}*{name}")
+            continue
+        for k in range(path.target.dim):
+            _add_product(d, f"s{p}_{k}", f"r{p}", _to_target(matrix, f"x{path.source}", k))
 
-    The adjoint also gives ∂E/∂Y and ∂E/∂r of the edges, a row for each group (their sum is taken later, in a fixed order); its tangent
-    gives R̃ and R̃' of each direction of a pair.
+
+def _collect_tangent(d: Dialect, paths: list[Path]) -> None:
+    """Ṡ_k += ṙ R' Σ_i A_ik x_i + R Σ_i Ȧ_ik x_i, and R Σ_i A_ik ẋ_i where the features move with the atoms."""
+    a, z = Couplings(d, "Y"), Couplings(d, "Z")
+    for p, path in enumerate(paths):
+        matrix, dotted = a.matrix(path), z.matrix(path)
+        for k in range(path.target.dim):
+            _add_product(d, f"s{p}_{k}", f"q{p}", _to_target(matrix, f"x{path.source}", k))
+            _add_product(d, f"s{p}_{k}", f"r{p}", _to_target(dotted, f"x{path.source}", k))
+    with d.when("DOT"):
+        for p, path in enumerate(paths):
+            for k in range(path.target.dim):
+                _add_product(d, f"s{p}_{k}", f"r{p}", _to_target(a.matrix(path), f"xd{path.source}", k))
+
+
+def give(d: Dialect, number: int, layer: LayerPlan) -> None:
+    """Adjoint (version 1) and its tangent (version 3): every atom gathers what the sums of its neighbours owe to it.
+
+    The adjoint also gives ∂E/∂Y and ∂E/∂r of the edges, a row for each group (they are summed later, in a fixed
+    order); its tangent gives R̃ and R̃' of each direction of a pair.
     """
-    write = Writer()
-    write(
-        '@triton.jit(do_not_specialize=["nodes", "slots", "pairs", "graph_pairs", "graph_nodes"])',
-        f"def give_{number}(arena, harmonics, tangents, radial, radial_out, edge_out, sender, pair, degree, norm, nodes, slots, pairs,",
-        "    y, y_dot, g, g_tilde, out, chain_arena, chain_radial, chain_radial_out, chain_tangents, chain_edge, graph_pairs,",
-        "    graph_nodes, DUAL: tl.constexpr, DOT: tl.constexpr, FIRST: tl.constexpr, GROUPS: tl.constexpr, CB: tl.constexpr,",
-        "    BLOCKS: tl.constexpr, EB: tl.constexpr):",
-    )
-    with write:
-        _preamble(write, layer, config)
-        write("radial_out += chain*chain_radial_out", "edge_out += chain*chain_edge", "w = tl.load(norm + n)")
+    with d.kernel("give", number, layer):
+        d.add("radial_out", "chain*chain_radial_out")
+        d.add("edge_out", "chain*chain_edge")
+        d.let("w", d.load("norm + n"))
         for index, (source, paths) in enumerate(giving_groups(layer)):
-            with write.block(f"if group == {index} and c0 < {layer.inputs[source]}:"):
-                _give_group(write, layer, config, source, paths)
-    return write.text
+            with d.group(index, layer.inputs[source]):
+                _give_group(d, layer, source, paths)
 
 
-def _give_group(write: Writer, layer: LayerPlan, config: NetworkConfig, source: Irrep, paths: list[Path]) -> None:
-    components = range(source.dim)
-    edges = sorted({path.edge for path in paths})
-    _load_features(write, layer, source, "x", "y", "n")
-    write(*(f"b{i} = tl.zeros([EB, CB], tl.float32)" for i in components))
-    with write.block("if DUAL and DOT:"):
-        _load_features(write, layer, source, "xd", "y_dot", "n")
-    if edges != [0]:
-        with write.block("if not DUAL:"):
+def _give_group(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]) -> None:
+    _load_features(d, layer, source, "x", "y", "n")
+    _zero(d, *(f"b{i}" for i in range(source.dim)))
+    with d.when("DUAL and DOT"):
+        _load_features(d, layer, source, "xd", "y_dot", "n")
+    if any(path.edge for path in paths):
+        with d.when("not DUAL"):
             # Σ_i C_imk x_i is the same for all neighbours
             for p, path in enumerate(paths):
                 for (m, k), name in _own_side(path, p).items():
                     terms = (f"{value!r}*x{source}_{i}" for i, m2, k2, value in _nonzero(path) if (m2, k2) == (m, k))
-                    write(f"{name} = {total(terms)}")
-    _look_up(write, "0")
-    with write.block("for start in range(0, count, EB):"):
-        # the edge on which n gives is the opposite of its own slot
-        _slot(write, sign="-sign")
-        row = width(config.l_max)
-        write(f"edge_row = edge_out + (2*q + 1 - code % 2)*GROUPS*{row} + (FIRST + job)*{row}")
-        _load_harmonics(write, config, edges)
-        _radial_rows(write, layer)
-        for target in dict.fromkeys(path.target for path in paths):
-            _collected_rows(write, layer, target, "g", "j")
-        with write.block("if DUAL:"):
-            _give_tangent(write, layer, config, source, paths)
-        with write.block("else:"):
-            _give_adjoint(write, layer, config, source, paths)
+                    d.let(name, total(terms))
+    # the edge on which n gives is the opposite of its own slot
+    with d.slots("-sign"):
+        row = width(d.config.l_max)
+        d.let("edge_row", f"edge_out + (2*q + 1 - code % 2)*GROUPS*{row} + (FIRST + job)*{row}")
+        _load_harmonics(d, paths)
+        _find_radial(d, layer)
+        _find_collected(d, layer, paths, "g")
+        with d.when("DUAL"):
+            _give_tangent(d, layer, source, paths)
+        with d.otherwise():
+            _give_adjoint(d, layer, source, paths)
     channels = layer.inputs[source]
-    write(f"mine = arena + out + {_first_feature(layer, source)}*N + n*{source.dim * channels} + cs")
-    for i in components:
-        write(f"tl.store(mine + {i * channels}, tl.sum(b{i}, 0))")
+    d.let("mine", f"arena + out + {first_feature(layer, source)}*N + n*{source.dim * channels} + cs")
+    for i in range(source.dim):
+        d.store_sum_over_slots(f"mine + {i * channels}", f"b{i}")
 
 
-def _give_tangent(write: Writer, layer: LayerPlan, config: NetworkConfig, source: Irrep, paths: list[Path]) -> None:
+def _give_tangent(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]) -> None:
     """Version 3 of one slot: what it adds to x̃, and R̃ and R̃' of its direction."""
     components = range(source.dim)
-    edges = sorted({path.edge for path in paths})
-    _load_tangents(write, config, edges)
-    for target in dict.fromkeys(path.target for path in paths):
-        _collected_rows(write, layer, target, "g_tilde", "j")
-    write(f"value_row = radial_out + ((1 - code % 2)*2*pairs + q)*{columns(layer)} + c")
-    write(f"slope_row = value_row + pairs*{columns(layer)}")
-    a, z = Couplings(write, "Y"), Couplings(write, "Z")
+    _load_tangents(d, paths)
+    _find_collected(d, layer, paths, "g_tilde")
+    d.let("value_row", f"radial_out + ((1 - code % 2)*2*pairs + q)*{columns(layer)} + c")
+    d.let("slope_row", f"value_row + pairs*{columns(layer)}")
+    a, z = Couplings(d, "Y"), Couplings(d, "Z")
     for path in paths:
         matrix, dotted = a.matrix(path), z.matrix(path)
-        write(f"r = {_radial(layer, path, 'value')}", f"q1 = length_dot * {_radial(layer, path, 'slope')}")
+        d.let("r", _radial(d, layer, path))
+        d.let("q1", f"length_dot * {_slope(d, layer, path)}")
         for k in range(path.target.dim):
-            write(f"g{k} = tl.load(g_{path.target} + {_collected(layer, path, k)})")
-            write(f"h{k} = tl.load(g_tilde_{path.target} + {_collected(layer, path, k)})")
+            d.let(f"g{k}", d.channels(f"g_{path.target} + {collected(layer, path, k)}"))
+            d.let(f"h{k}", d.channels(f"g_tilde_{path.target} + {collected(layer, path, k)}"))
         for i in components:
-            u = total(f"{name}*g{k}" for (i2, k), name in matrix.items() if i2 == i) or ZERO
-            v = [f"{name}*g{k}" for (i2, k), name in dotted.items() if i2 == i]
-            v += [f"{name}*h{k}" for (i2, k), name in matrix.items() if i2 == i]
-            write(f"u{i} = {u}", f"v{i} = {total(v) or ZERO}", f"b{i} += r*v{i} + q1*u{i}")
-        write(f"value = {total(f'x{source}_{i}*v{i}' for i in components)}")
-        with write.block("if DOT:"):
-            write(f"value += {total(f'xd{source}_{i}*u{i}' for i in components)}")
-        column = _column(layer, path)
-        write(f"tl.store(value_row + {column}, value, mask=valid)")
+            d.let(f"u{i}", total(_to_source(matrix, "g", i)) or d.zeros())
+            d.let(f"v{i}", total(_to_source(dotted, "g", i) + _to_source(matrix, "h", i)) or d.zeros())
+            d.add(f"b{i}", f"r*v{i} + q1*u{i}")
+        d.let("value", total(f"x{source}_{i}*v{i}" for i in components))
+        with d.when("DOT"):
+            d.add("value", total(f"xd{source}_{i}*u{i}" for i in components))
+        d.store(f"value_row + {column(layer, path)}", "value")
         slope = total(f"x{source}_{i}*u{i}" for i in components)
-        write(f"tl.store(slope_row + {column}, length_dot*({slope}), mask=valid)")
+        d.store(f"slope_row + {column(layer, path)}", f"length_dot*({slope})")
 
 
-def _give_adjoint(write: Writer, layer: LayerPlan, config: NetworkConfig, source: Irrep, paths: list[Path]) -> None:
+def _give_adjoint(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]) -> None:
     """Version 1 of one slot: what it adds to x̄, and ∂E/∂Y and ∂E/∂r of its edge."""
     components = range(source.dim)
-    edges = sorted({path.edge for path in paths})
-    used = [m for edge in edges if edge for m in range(edge**2, (edge + 1) ** 2)]
-    write(*(f"t{m} = tl.zeros([EB, CB], tl.float32)" for m in used))
-    write("stretch = tl.zeros([EB, CB], tl.float32)")
-    a = Couplings(write, "Y")
+    _zero(d, *(f"t{m}" for m in _used_harmonics(paths)), "stretch")
+    a = Couplings(d, "Y")
     for p, path in enumerate(paths):
         matrix = a.matrix(path)
-        write(f"r = {_radial(layer, path, 'value')}")
+        d.let("r", _radial(d, layer, path))
         for k in range(path.target.dim):
-            write(f"g{k} = tl.load(g_{path.target} + {_collected(layer, path, k)})")
+            d.let(f"g{k}", d.channels(f"g_{path.target} + {collected(layer, path, k)}"))
         for i in components:
-            u = total(f"{name}*g{k}" for (i2, k), name in matrix.items() if i2 == i) or ZERO
-            write(f"u{i} = {u}", f"b{i} += r*u{i}")
+            d.let(f"u{i}", total(_to_source(matrix, "g", i)) or d.zeros())
+            d.add(f"b{i}", f"r*u{i}")
         inner = total(f"x{source}_{i}*u{i}" for i in components)
-        write(f"stretch += ({inner})*{_radial(layer, path, 'slope')}")
+        d.add("stretch", f"({inner})*{_slope(d, layer, path)}")
         if path.edge:
-            write(*(f"g{k} = g{k}*r" for k in range(path.target.dim)))
-            write(*(f"t{path.edge**2 + m} += {name}*g{k}" for (m, k), name in _own_side(path, p).items()))
-    for m in used:
+            for k in range(path.target.dim):
+                d.let(f"g{k}", f"g{k}*r")
+            for (m, k), name in _own_side(path, p).items():
+                d.add(f"t{path.edge**2 + m}", f"{name}*g{k}")
+    for m in _used_harmonics(paths):
         factor = "w*direction" if int(sqrt(m)) % 2 else "w"
-        write(f"tl.store(edge_row + {m}, tl.sum(t{m}, 1)[:, None]*{factor}, mask=valid)")
-    write(f"tl.store(edge_row + {(config.l_max + 1) ** 2}, tl.sum(stretch, 1)[:, None], mask=valid)")
+        d.store(f"edge_row + {m}", f"{d.sum_over_channels(f't{m}')}*{factor}")
+    d.store(f"edge_row + {harmonics(d.config.l_max)}", d.sum_over_channels("stretch"))
 
 
-def _preamble(write: Writer, layer: LayerPlan, config: NetworkConfig) -> None:
-    write(
-        "n = tl.program_id(0).to(tl.int64)",
-        "job = tl.program_id(1)",
-        "chain = tl.program_id(2).to(tl.int64)",
-        "group = job // BLOCKS",
-        "c0 = (job % BLOCKS)*CB",
-        "cs = c0 + tl.arange(0, CB)",
-        "c = cs[None, :]",
-        "N = nodes.to(tl.int64)",
-        "arena += chain*chain_arena",
-        "radial += chain*chain_radial",
-        f"slope = radial + pairs.to(tl.int64)*{columns(layer)}",
-        "tangents += chain*chain_tangents",
-        f"harmonics += chain*graph_pairs*{(config.l_max + 1) ** 2}",
-        "norm += chain*graph_nodes",
-        "sender += chain*graph_nodes*slots + n*slots",
-        "pair += chain*graph_nodes*slots + n*slots",
-        "count = tl.load(degree + chain*graph_nodes + n)",
-    )
+# --- what is read ---
 
 
-def _slot(write: Writer, *more: str, sign: str) -> None:
-    """What the EB slots of one turn of the loop point to."""
-    write(
-        "valid = start + tl.arange(0, EB)[:, None] < count",
-        "j = next_j.to(tl.int64)",
-        "code = next_code",
-    )
-    _look_up(write, "start + EB")
-    write(
-        "q = (code // 2).to(tl.int64)",
-        "sign = 1.0 - 2.0*(code % 2)",
-        f"direction = {sign}",
-        *more,
-    )
+def _load_harmonics(d: Dialect, paths: list[Path]) -> None:
+    """Y_m times the norm w, as the collecting atom sees them: Y_l(−u) = (−1)^l Y_l(u)."""
+    d.let("odd", "w*direction")
+    d.let("Y0", "w")
+    d.let("harmonics_row", f"harmonics + q*{harmonics(d.config.l_max)}")
+    for m in _used_harmonics(paths):
+        d.let(f"Y{m}", f"{d.load(f'harmonics_row + {m}')}*{_parity(m)}")
 
 
-def _look_up(write: Writer, start: str) -> None:
-    """Neighbours and pairs of EB slots, a turn ahead of their use, since all other loads wait for them.
-
-    Slots beyond the last repeat the first; their radial weights are 0.
-    """
-    write(
-        f"d = {start} + tl.arange(0, EB)[:, None]",
-        "d = tl.where(d < count, d, 0)",
-        "next_j = tl.load(sender + d)",
-        "next_code = tl.load(pair + d)",
-    )
+def _load_tangents(d: Dialect, paths: list[Path]) -> None:
+    """ṙ, and Z_m: the tangents of Y_m."""
+    d.let("tangents_row", f"tangents + q*{width(d.config.l_max)}")
+    d.let("length_dot", d.load(f"tangents_row + {harmonics(d.config.l_max)}"))
+    for m in _used_harmonics(paths):
+        d.let(f"Z{m}", f"{d.load(f'tangents_row + {m}')}*{_parity(m)}")
 
 
-def _load_harmonics(write: Writer, config: NetworkConfig, edges: list[int]) -> None:
-    write("odd = w*direction", "Y0 = w", f"harmonics_row = harmonics + q*{(config.l_max + 1) ** 2}")
-    for edge in edges:
-        for m in range(edge**2, (edge + 1) ** 2) if edge else ():
-            write(f"Y{m} = tl.load(harmonics_row + {m})*{'odd' if edge % 2 else 'w'}")
+def _used_harmonics(paths: list[Path]) -> list[int]:
+    """Those that are not constant, of all l on these paths."""
+    edges = sorted({path.edge for path in paths})
+    return [m for edge in edges if edge for m in range(edge**2, (edge + 1) ** 2)]
 
 
-def _load_tangents(write: Writer, config: NetworkConfig, edges: list[int]) -> None:
-    write(f"tangents_row = tangents + q*{width(config.l_max)}")
-    write(f"length_dot = tl.load(tangents_row + {(config.l_max + 1) ** 2})")
-    for edge in edges:
-        for m in range(edge**2, (edge + 1) ** 2) if edge else ():
-            write(f"Z{m} = tl.load(tangents_row + {m})*{'odd' if edge % 2 else 'w'}")
+def _parity(m: int) -> str:
+    return "odd" if int(sqrt(m)) % 2 else "w"
 
 
-# Where something lies: [irrep][atom, component, channel].  The row of an atom is found once, and what is in it at constant distances,
-# which cost no instruction.
-
-
-def _load_features(write: Writer, layer: LayerPlan, source: Irrep, name: str, offset: str, atom: str) -> None:
+def _load_features(d: Dialect, layer: LayerPlan, source: Irrep, name: str, offset: str, atom: str) -> None:
     channels = layer.inputs[source]
-    write(f"row = arena + {offset} + {_first_feature(layer, source)}*N + {atom}*{source.dim * channels} + c")
-    write(*(f"{name}{source}_{i} = tl.load(row + {i * channels})" for i in range(source.dim)))
+    d.let("row", f"arena + {offset} + {first_feature(layer, source)}*N + {atom}*{source.dim * channels} + c")
+    for i in range(source.dim):
+        d.let(f"{name}{source}_{i}", d.channels(f"row + {i * channels}"))
 
 
-def _first_feature(layer: LayerPlan, source: Irrep) -> int:
-    """Numbers of an atom before those of a source among the features after linear_1."""
-    before = layer.sources[: list(layer.sources).index(source)]
-    return sum(irrep.dim * layer.inputs[irrep] for irrep in before)
+def _find_collected(d: Dialect, layer: LayerPlan, paths: list[Path], offset: str) -> None:
+    for target in dict.fromkeys(path.target for path in paths):
+        row = target.dim * layer.collected(target)
+        d.let(f"{offset}_{target}", f"arena + {offset} + {first_collected(layer, target)}*N + j*{row} + c")
 
 
-def _collected_rows(write: Writer, layer: LayerPlan, target: Irrep, offset: str, atom: str) -> None:
-    size = target.dim * layer.collected(target)
-    write(f"{offset}_{target} = arena + {offset} + {_first_collected(layer, target)}*N + {atom}*{size} + c")
+def _find_radial(d: Dialect, layer: LayerPlan) -> None:
+    d.let("radial_row", f"radial + q*{columns(layer)} + c")
+    d.let("slope_of_radial", f"slope + q*{columns(layer)} + c")
 
 
-def _first_collected(layer: LayerPlan, target: Irrep) -> int:
-    before = list(layer.outputs)[: list(layer.outputs).index(target)]
-    return sum(irrep.dim * layer.collected(irrep) for irrep in before)
+def _radial(d: Dialect, layer: LayerPlan, path: Path) -> str:
+    return d.channels(f"radial_row + {column(layer, path)}", other=0.0)
 
 
-def _collected(layer: LayerPlan, path: Path, k: int) -> int:
-    """Component k of a path's sum in the row of an atom and target: [component, (path, channel)]."""
-    before = layer.paths_to(path.target)[: layer.paths_to(path.target).index(path)]
-    return k * layer.collected(path.target) + sum(layer.inputs[other.source] for other in before)
+def _slope(d: Dialect, layer: LayerPlan, path: Path) -> str:
+    return d.channels(f"slope_of_radial + {column(layer, path)}", other=0.0)
 
 
-def _own_side(path: Path, p: int) -> dict[tuple[int, int], str]:
+# --- couplings ---
+
+
+def _zero(d: Dialect, *names: str) -> None:
+    for name in names:
+        d.let(name, d.zeros())
+
+
+def _add_product(d: Dialect, name: str, factor: str, terms: list[str]) -> None:
+    if terms:
+        d.add(name, f"{factor}*({total(terms)})")
+
+
+def _to_target(matrix: Matrix, features: str, k: int) -> list[str]:
+    """Terms of Σ_i A_ik x_i."""
+    return [f"{features}_{i}*{name}" for (i, k2), name in matrix.items() if k2 == k]
+
+
+def _to_source(matrix: Matrix, sums: str, i: int) -> list[str]:
+    """Terms of Σ_k A_ik S_k."""
+    return [f"{name}*{sums}{k}" for (i2, k), name in matrix.items() if i2 == i]
+
+
+def _own_side(path: Path, p: int) -> Matrix:
     """Names of Σ_i C_imk x_i by (m, k); a path whose Y is constant needs none."""
     return {(m, k): f"o{p}_{m}_{k}" for _, m, k, _ in _nonzero(path)} if path.edge else {}
-
-
-def _radial_rows(write: Writer, layer: LayerPlan) -> None:
-    write(f"radial_row = radial + q*{columns(layer)} + c", f"slope_of_radial = slope + q*{columns(layer)} + c")
-
-
-def columns(layer: LayerPlan) -> int:
-    """Radial weights of a pair."""
-    return sum(layer.inputs[path.source] for path in layer.paths)
-
-
-def _column(layer: LayerPlan, path: Path) -> int:
-    return sum(layer.inputs[other.source] for other in layer.paths[: layer.paths.index(path)])
-
-
-def _radial(layer: LayerPlan, path: Path, which: str) -> str:
-    row = "radial_row" if which == "value" else "slope_of_radial"
-    return f"tl.load({row} + {_column(layer, path)}, mask=valid, other=0.0)"
 
 
 def _nonzero(path: Path) -> list[tuple[int, int, int, float]]:
@@ -332,11 +280,11 @@ def _nonzero(path: Path) -> list[tuple[int, int, int, float]]:
 class Couplings:
     """A_ik = Σ_m C_imk Y_m as named scalars of a slot, written once for each triple."""
 
-    def __init__(self, write: Writer, harmonic: str) -> None:
-        self.write, self.harmonic = write, harmonic
-        self.known: dict[tuple[int, int, int], dict[tuple[int, int], str]] = {}
+    def __init__(self, d: Dialect, harmonic: str) -> None:
+        self.d, self.harmonic = d, harmonic
+        self.known: dict[tuple[int, int, int], Matrix] = {}
 
-    def matrix(self, path: Path) -> dict[tuple[int, int], str]:
+    def matrix(self, path: Path) -> Matrix:
         if self.harmonic == "Z" and path.edge == 0:
             return {}  # Y_0 is constant
         if path.triple not in self.known:
@@ -346,6 +294,6 @@ class Couplings:
             names = {}
             for (i, k), parts in terms.items():
                 names[i, k] = f"{self.harmonic}_{''.join(map(str, path.triple))}_{i}{k}"
-                self.write(f"{names[i, k]} = {total(parts)}")
+                self.d.let(names[i, k], total(parts))
             self.known[path.triple] = names
         return self.known[path.triple]

@@ -1,8 +1,93 @@
 """Geometry of pairs: lengths, directions, harmonics, and their derivatives in both directions."""
 
-from equibayes.engine.generate.writing import Writer, total, width
+from collections.abc import Iterable
+
+from equibayes.engine.generate.dialect import Dialect
+from equibayes.engine.generate.offsets import harmonics, width
 from equibayes.network.config import NetworkConfig
 from equibayes.network.harmonics import HARMONICS
+
+
+def total(terms: Iterable[str]) -> str:
+    return " + ".join(terms)
+
+
+def geometry(d: Dialect) -> None:
+    """Length, direction and harmonics of every pair: unit [pairs, 4] = (u, r) and harmonics [pairs, M].
+
+    MOVING: first the vector, in the precision of the positions; `order` says which atom a row holds.
+    """
+    with d.kernel("geometry"):
+        with d.when("MOVING"):
+            for name, end in (("first", "ends + p*2"), ("second", "ends + p*2 + 1")):
+                atom = d.load(f"order + {d.load(end, other=0)}")
+                d.let(name, f"positions + {atom}*3")
+            for i, axis in enumerate("xyz"):
+                d.let(axis, f"{d.load(f'second + {i}')} - {d.load(f'first + {i}')}")
+                d.add(axis, d.load(f"shift + p*3 + {i}", other=1.0))
+                d.store(f"vector + p*3 + {i}", axis)
+        with d.otherwise():
+            _load_each(d, "xyz", "vector + p*3", other=1.0)
+        d.let("r", d.sqrt("x*x + y*y + z*z"))
+        for axis in "xyz":
+            d.let(axis, f"{axis}/r")
+        for i, name in enumerate("xyzr"):
+            d.store(f"unit + p*4 + {i}", name)
+        for m, terms in enumerate(_harmonics(d.config)):
+            d.store(f"harmonics + p*{harmonics(d.config.l_max)} + {m}", d.filled(_polynomial(terms), like="x"))
+
+
+def pair_gradient(d: Dialect) -> None:
+    """∂E/∂vector of every pair from the rows that the adjoint passes left, summed in a fixed order:
+
+    a = Σ_m ∂E/∂Y_m ∂Y_m/∂u,    ∂E/∂vector = (a − (a·u) u)/r + ∂E/∂r u
+    """
+    count = harmonics(d.config.l_max)
+    with d.kernel("pair_gradient"):
+        d.sum_edges()
+        _load_each(d, "xyzr", "unit + p*4", other=1.0)
+        for m in range(1, count + 1):
+            d.let(f"b{m}", d.edge_sum(m))
+        for axis in "xyz":
+            parts = [(m, _partial(terms, axis)) for m, terms in enumerate(_harmonics(d.config))]
+            text = total(f"b{m}*({_polynomial(terms)})" for m, terms in parts if terms and m)
+            d.let(f"a{axis}", text or "x*0")
+        d.let("along", "ax*x + ay*y + az*z")
+        d.add("out", "(chain*pairs + p)*3")
+        for i, axis in enumerate("xyz"):
+            d.store(f"out + {i}", f"(a{axis} - along*{axis})/r + b{count}*{axis}")
+
+
+def pair_tangent(d: Dialect) -> None:
+    """Ẏ and ṙ of every pair when atoms move along v: [pairs, width], ṙ behind the harmonics.
+
+    ṙ = u·v_pair,   u̇ = (v_pair − ṙ u)/r,   Ẏ_m = ∂Y_m/∂u · u̇
+    """
+    with d.kernel("pair_tangent"):
+        d.let("first", d.load("ends + p*2", other=0))
+        d.let("second", d.load("ends + p*2 + 1", other=0))
+        _load_each(d, "xyzr", "unit + p*4", other=1.0)
+        for i, axis in enumerate("xyz"):
+            here, there = (d.load(f"direction + {atom}*3 + {i}", other=0.0) for atom in ("first", "second"))
+            d.let(f"d{axis}", f"{there} - {here}")
+        d.let("length_dot", "dx*x + dy*y + dz*z")
+        for axis in "xyz":
+            d.let(f"d{axis}", f"(d{axis} - length_dot*{axis})/r")
+        d.add("out", f"(chain*pairs + p)*{width(d.config.l_max)}")
+        for m, terms in enumerate(_harmonics(d.config)):
+            parts = [(axis, _partial(terms, axis)) for axis in "xyz"]
+            text = total(f"d{axis}*({_polynomial(partial)})" for axis, partial in parts if partial)
+            d.store(f"out + {m}", text or "x*0")
+        d.store(f"out + {harmonics(d.config.l_max)}", "length_dot")
+
+
+def _load_each(d: Dialect, names: str, row: str, other: float) -> None:
+    for i, name in enumerate(names):
+        d.let(name, d.load(f"{row} + {i}", other))
+
+
+def _harmonics(config: NetworkConfig) -> list[dict[str, float]]:
+    return [terms for l in range(config.l_max + 1) for terms in HARMONICS[l]]
 
 
 def _polynomial(terms: dict[str, float]) -> str:
@@ -17,122 +102,3 @@ def _partial(terms: dict[str, float], axis: str) -> dict[str, float]:
             lower = monomial.replace(axis, "", 1)
             result[lower] = result.get(lower, 0.0) + value * monomial.count(axis)
     return result
-
-
-def _harmonics(config: NetworkConfig) -> list[dict[str, float]]:
-    return [terms for l in range(config.l_max + 1) for terms in HARMONICS[l]]
-
-
-def geometry(config: NetworkConfig) -> str:
-    """Length, direction and harmonics of every pair: unit [pairs, 4] = (u, r) and harmonics [pairs, M].
-
-    MOVING: first the vector, in the precision of the positions; `order` says which atom a row holds.
-    """
-    write = Writer()
-    write(
-        '@triton.jit(do_not_specialize=["pairs"])',
-        "def geometry(vector, unit, harmonics, positions, order, ends, shift, pairs, MOVING: tl.constexpr, BLOCK: tl.constexpr):",
-    )
-    with write:
-        write("p = (tl.program_id(0)*BLOCK + tl.arange(0, BLOCK)).to(tl.int64)", "valid = p < pairs")
-        with write.block("if MOVING:"):
-            write(
-                "first = positions + tl.load(order + tl.load(ends + p*2, mask=valid, other=0))*3",
-                "second = positions + tl.load(order + tl.load(ends + p*2 + 1, mask=valid, other=0))*3",
-            )
-            for i, axis in enumerate("xyz"):
-                write(
-                    f"{axis} = tl.load(second + {i}) - tl.load(first + {i})",
-                    f"{axis} += tl.load(shift + p*3 + {i}, mask=valid, other=1.0)",
-                    f"tl.store(vector + p*3 + {i}, {axis}, mask=valid)",
-                )
-        with write.block("else:"):
-            write(*(f"{axis} = tl.load(vector + p*3 + {i}, mask=valid, other=1.0)" for i, axis in enumerate("xyz")))
-        write(
-            "r = tl.sqrt(x*x + y*y + z*z)",
-            *(f"{axis} = {axis}/r" for axis in "xyz"),
-            *(f"tl.store(unit + p*4 + {i}, {name}, mask=valid)" for i, name in enumerate("xyzr")),
-        )
-        for m, terms in enumerate(_harmonics(config)):
-            count = (config.l_max + 1) ** 2
-            write(f"tl.store(harmonics + p*{count} + {m}, {_polynomial(terms)} + x*0, mask=valid)")
-    return write.text
-
-
-def pair_gradient(config: NetworkConfig) -> str:
-    """∂E/∂vector of every pair from the rows that the adjoint passes left, summed in a fixed order:
-
-    a = Σ_m ∂E/∂Y_m ∂Y_m/∂u,    ∂E/∂vector = (a − (a·u) u)/r + ∂E/∂r u
-    """
-    row, count = width(config.l_max), (config.l_max + 1) ** 2
-    write = Writer()
-    write('@triton.jit(do_not_specialize=["pairs", "graph_pairs"])')
-    with write.block(
-        "def pair_gradient(unit, edge, out, pairs, graph_pairs, GROUPS: tl.constexpr, BLOCK: tl.constexpr):"
-    ):
-        write(
-            "p = (tl.program_id(0)*BLOCK + tl.arange(0, BLOCK)).to(tl.int64)",
-            "chain = tl.program_id(1).to(tl.int64)",
-            "valid = p < pairs",
-            "unit += chain*graph_pairs*4",
-            f"columns = tl.arange(0, {row})",
-            f"edge += (chain*pairs + p)[:, None]*(2*GROUPS*{row}) + columns[None, :]",
-            f"there = tl.zeros([BLOCK, {row}], tl.float32)",
-            f"back = tl.zeros([BLOCK, {row}], tl.float32)",
-        )
-        # unrolled, so that all loads are under way together
-        with write.block("for g in tl.static_range(GROUPS):"):
-            write(
-                f"there += tl.load(edge + g*{row}, mask=valid[:, None], other=0.0)",
-                f"back += tl.load(edge + (GROUPS + g)*{row}, mask=valid[:, None], other=0.0)",
-            )
-        # ∂E/∂Y of the opposite direction was turned round already where it was made
-        write(
-            "sums = there + back",
-            *(f"{axis} = tl.load(unit + p*4 + {i}, mask=valid, other=1.0)" for i, axis in enumerate("xyzr")),
-            *(f"b{m} = tl.sum(tl.where(columns[None, :] == {m}, sums, 0.0), 1)" for m in range(1, count + 1)),
-        )
-        for axis in "xyz":
-            parts = [(m, _partial(terms, axis)) for m, terms in enumerate(_harmonics(config))]
-            text = total(f"b{m}*({_polynomial(terms)})" for m, terms in parts if terms and m)
-            write(f"a{axis} = {text or 'x*0'}")
-        write("along = ax*x + ay*y + az*z", "out += (chain*pairs + p)*3")
-        for i, axis in enumerate("xyz"):
-            write(f"tl.store(out + {i}, (a{axis} - along*{axis})/r + b{count}*{axis}, mask=valid)")
-    return write.text
-
-
-def pair_tangent(config: NetworkConfig) -> str:
-    """Ẏ and ṙ of every pair when atoms move along v: [pairs, width], ṙ behind the harmonics.
-
-    ṙ = u·v_pair,   u̇ = (v_pair − ṙ u)/r,   Ẏ_m = ∂Y_m/∂u · u̇
-    """
-    row, count = width(config.l_max), (config.l_max + 1) ** 2
-    write = Writer()
-    write('@triton.jit(do_not_specialize=["pairs", "nodes", "graph_pairs"])')
-    with write.block("def pair_tangent(unit, ends, direction, out, pairs, nodes, graph_pairs, BLOCK: tl.constexpr):"):
-        write(
-            "p = (tl.program_id(0)*BLOCK + tl.arange(0, BLOCK)).to(tl.int64)",
-            "chain = tl.program_id(1).to(tl.int64)",
-            "valid = p < pairs",
-            "unit += chain*graph_pairs*4",
-            "ends += chain*graph_pairs*2",
-            "direction += chain*nodes*3",
-            "first = tl.load(ends + p*2, mask=valid, other=0)",
-            "second = tl.load(ends + p*2 + 1, mask=valid, other=0)",
-            *(f"{axis} = tl.load(unit + p*4 + {i}, mask=valid, other=1.0)" for i, axis in enumerate("xyzr")),
-            *(
-                f"d{axis} = tl.load(direction + second*3 + {i}, mask=valid, other=0.0) "
-                f"- tl.load(direction + first*3 + {i}, mask=valid, other=0.0)"
-                for i, axis in enumerate("xyz")
-            ),
-            "length_dot = dx*x + dy*y + dz*z",
-            *(f"d{axis} = (d{axis} - length_dot*{axis})/r" for axis in "xyz"),
-            f"out += (chain*pairs + p)*{row}",
-        )
-        for m, terms in enumerate(_harmonics(config)):
-            parts = [(axis, _partial(terms, axis)) for axis in "xyz"]
-            text = total(f"d{axis}*({_polynomial(partial)})" for axis, partial in parts if partial)
-            write(f"tl.store(out + {m}, {text or 'x*0'}, mask=valid)")
-        write(f"tl.store(out + {count}, length_dot, mask=valid)")
-    return write.text

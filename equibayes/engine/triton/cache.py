@@ -1,4 +1,4 @@
-"""Where generated kernels are kept."""
+"""The cache of generated kernels."""
 
 import hashlib
 import importlib.util
@@ -11,7 +11,7 @@ from equibayes.files import write_text
 
 
 def load_kernels(source: str) -> ModuleType:
-    """The generated module; Triton wants to read the source from a file, so there is one for each network, kept for the next time."""
+    """The generated module.  Triton reads the source from a file, so there is one file per network, which is kept."""
     name = hashlib.sha256(source.encode()).hexdigest()[:16]
     path = kernel_cache() / f"kernels_{name}.py"
     if not path.is_file() or path.read_text(encoding="utf-8") != source:

@@ -1,52 +1,86 @@
-"""The potential as one CUDA graph: captured once, replayed without launching its thousands of kernels from Python.
+"""Work on a GPU recorded as one CUDA graph and replayed, without launching its many kernels from Python each time."""
 
-Shapes never change during a phase of a run, so the minibatch gather, the forward pass, the forces and the second backward pass are
-recorded together; a call copies weights and frame numbers in and replays.
-"""
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import torch
 
 from equibayes.bayes.potential import Evaluation, Potential
 
-# runs before the capture, so that libraries have set themselves up
-WARM_UP = 3
+Result = TypeVar("Result")
 
 
-class GraphedPotential:
-    """Behaves as the `Potential` it is made from, on a CUDA device."""
+class Capture(Generic[Result]):
+    """Work on tensors that stay in place, recorded when it is first called; without a GPU it simply runs.
+
+    The result of a call lies in tensors that the next call overwrites.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[], Result],
+        device: torch.device,
+        *,
+        warm_up: int = 1,
+        changing: Sequence[torch.Tensor] = (),
+    ) -> None:
+        """warm_up: runs before the recording, in which libraries set themselves up.
+        changing: tensors that the work reads and changes; the warm-up leaves them as they were."""
+        self.work, self.device, self.warm_up, self.changing = work, device, warm_up, changing
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self._result: Result | None = None
+
+    def __call__(self) -> Result:
+        if self.device.type != "cuda":
+            return self.work()
+        if self.graph is None:
+            self._record()
+        return self.replay()
+
+    def replay(self) -> Result:
+        """Only after the first call."""
+        assert self.graph is not None
+        self.graph.replay()
+        return self._result  # type: ignore[return-value]
+
+    def _record(self) -> None:
+        saved = [tensor.clone() for tensor in self.changing]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(self.warm_up):
+                self.work()
+                for tensor, value in zip(self.changing, saved):
+                    tensor.copy_(value)
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self._result = self.work()
+
+
+class CapturedPotential:
+    """A `Potential` (the reference) on a CUDA device, recorded for each set of shapes.
+
+    Shapes do not change during a phase of a run, so minibatch, forward pass, forces and the second backward pass are
+    one graph.
+    """
 
     def __init__(self, potential: Potential) -> None:
         self.potential = potential
-        self._captured: dict[tuple[torch.Size, ...], _Capture] = {}
+        self._known: dict[tuple[torch.Size, ...], tuple[list[torch.Tensor], Capture[Evaluation]]] = {}
 
     def __call__(
         self, position: torch.Tensor, indices: torch.Tensor, feature_mask: torch.Tensor | None = None
     ) -> Evaluation:
-        inputs = [position, indices] if feature_mask is None else [position, indices, feature_mask]
-        key = tuple(tensor.shape for tensor in inputs)
-        if key not in self._captured:
-            self._captured[key] = _Capture(self.potential, inputs)
-        return self._captured[key](inputs)
-
-
-class _Capture:
-    """The graph for one set of shapes: static inputs, static results."""
-
-    def __init__(self, potential: Potential, inputs: list[torch.Tensor]) -> None:
-        self.inputs = [tensor.detach().clone() for tensor in inputs]
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                potential(*self.inputs)
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.result = potential(*self.inputs)
-
-    def __call__(self, inputs: list[torch.Tensor]) -> Evaluation:
-        for static, given in zip(self.inputs, inputs):
-            static.copy_(given)
-        self.graph.replay()
+        given = [position, indices] if feature_mask is None else [position, indices, feature_mask]
+        key = tuple(tensor.shape for tensor in given)
+        if key not in self._known:
+            inputs = [tensor.detach().clone() for tensor in given]
+            work = Capture(lambda: self.potential(*inputs), position.device, warm_up=3)
+            self._known[key] = inputs, work
+        inputs, work = self._known[key]
+        for static, tensor in zip(inputs, given):
+            static.copy_(tensor)
+        result = work()
         # copies, because the next replay overwrites the results in place
-        return Evaluation(*(getattr(self.result, name).clone() for name in Evaluation.__dataclass_fields__))
+        return Evaluation(*(getattr(result, name).clone() for name in Evaluation.__dataclass_fields__))

@@ -1,43 +1,30 @@
-"""One structure whose atoms move while its list of pairs stays: the evaluation from positions to results as one CUDA graph."""
+"""One structure whose atoms move while its list of pairs stays: the evaluation from positions to results as one CUDA
+graph."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from equibayes.bayes.model import StochasticModel
 from equibayes.data.graph import Graph
-from equibayes.engine.triton import positions as kernels
-from equibayes.engine.triton.memory import Shape
-from equibayes.engine.triton.model import HEADS, edges_at_once, filled_up, recorded
+from equibayes.engine.interface import DynamicsOutput
+from equibayes.engine.triton.capture import Capture
+from equibayes.engine.triton.memory import HEADS, Shape, edges_at_once, padded
+from equibayes.engine.triton.pack import pack
 from equibayes.engine.triton.pairs import pairs_of
-from equibayes.engine.triton.passes import Engine
+from equibayes.engine.triton.passes import Passes
 from equibayes.network.weights import Weights
 
 VIRIAL_SHARES = 16
 """Programs that add up the virial of a chain."""
 
 
-@dataclass(frozen=True)
-class Moment:
-    """What k samples say of one structure; float64 on the host.
-
-    energy [k] eV, forces [k, n, 3] eV/Å, virial [k, 3, 3] eV, log_sigma_energy [k], log_sigma_forces [k, n]
-    """
-
-    energy: np.ndarray
-    forces: np.ndarray
-    virial: np.ndarray
-    log_sigma_energy: np.ndarray
-    log_sigma_forces: np.ndarray
-
-
-class MovingModel:
+class TritonDynamics:
     """Calls with new positions [n, 3] cost one upload, one replay and one download.
 
-    A new list of pairs is loaded into the same buffers as long as it fits, and the recorded kernels stay.  Results depend on the
-    list in their last bits, since pairs beyond the cutoff take part in the order of sums.
+    A new list of pairs is loaded into the same buffers as long as it fits, and the recorded kernels stay.  Results
+    depend on the list in their last bits, since pairs beyond the cutoff take part in the order of sums.
     """
 
     def __init__(
@@ -48,17 +35,18 @@ class MovingModel:
         precision: str = "tf32x3",
         prepare: Callable[[int], None] = lambda rows: None,
     ) -> None:
-        """graph: the first list; see `load`.  prepare: called with the number of atoms in all chains before kernels are made."""
+        """graph: the first list; see `load`.  prepare: called with the number of atoms in all chains before kernels
+        are made."""
         self.model, self.device = model, graph.vector.device
         chains, nodes, slots = weights["embedding"].shape[0], *graph.sender.shape[1:]
         self.weights, self.precision, self.prepare = weights, precision, prepare
-        self._make(Shape(chains, 1, nodes, filled_up(slots + 2, 4), filled_up(int(1.1 * _count_pairs(graph)) + 1, 64)))
+        self._make(Shape(chains, 1, nodes, padded(slots + 2, 4), padded(int(1.1 * _count_pairs(graph)) + 1, 64)))
 
     def _make(self, shape: Shape) -> None:
         self.prepare(shape.nodes * shape.chains)
         lean = 2 * shape.pairs * shape.chains > edges_at_once(self.device)
         model = self.model
-        self.engine = Engine(
+        self.passes = Passes(
             model.network,
             model.layout,
             HEADS,
@@ -68,46 +56,45 @@ class MovingModel:
             precision=self.precision,
             lean=lean,
         )
-        self.engine.load_weights(model.layout.flatten(self.weights))
+        self.passes.load_weights(model.layout.flatten(self.weights))
         self.shift = torch.zeros(shape.pairs, 3, dtype=torch.float64, device=self.device)
         self.positions = torch.zeros(shape.nodes, 3, dtype=torch.float64, device=self.device)
-        # in memory of the host that the device reaches by itself: the upload is a part of the recorded work, and the last kernel
-        # writes its results to where they are read
+        # in memory of the host that the device reaches by itself: the upload is a part of the recorded work, and the
+        # last kernel writes its results to where they are read
         on_gpu = self.device.type == "cuda"
         self.asked = torch.zeros(self.positions.shape, dtype=torch.float64, pin_memory=on_gpu)
         size = 2 + 4 * shape.nodes + 6 * VIRIAL_SHARES
         self.found = torch.zeros(shape.chains, size, dtype=torch.float64, pin_memory=on_gpu)
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.evaluate = Capture(self._evaluate, self.device)
+
+    @property
+    def num_atoms(self) -> int:
+        return self.passes.shape.nodes
 
     def load(self, graph: Graph, positions: np.ndarray) -> None:
-        """A new list: one structure at `positions` with all pairs within the cutoff and a skin, in float64 on the device."""
+        """A new list: one structure at `positions` with all pairs within the cutoff and a skin, in float64 on the
+        device."""
         pairs = pairs_of(graph, len(self.model.config.type_names))
-        shape = self.engine.shape
+        shape = self.passes.shape
         slots, rows = pairs.sender.shape[2], pairs.vector.shape[1]
         if slots > shape.slots or rows > shape.pairs:
-            self._make(Shape(shape.chains, 1, shape.nodes, filled_up(slots + 2, 4), filled_up(int(1.1 * rows) + 1, 64)))
-        self.engine.load_graph(pairs)
-        self.engine.begin()
+            self._make(Shape(shape.chains, 1, shape.nodes, padded(slots + 2, 4), padded(int(1.1 * rows) + 1, 64)))
+        self.passes.load_graph(pairs)
+        self.passes.begin()
         start = torch.from_numpy(np.ascontiguousarray(positions)).to(self.device)[pairs.order[0]]
-        first, second = (self.engine.graph.ends[0, :, i].long() for i in range(2))
+        first, second = (self.passes.graph.ends[0, :, i].long() for i in range(2))
         # the lattice translations, which stay while the atoms move
-        self.shift.copy_(self.engine.graph.vector[0] - (start[second] - start[first]))
+        self.shift.copy_(self.passes.graph.vector[0] - (start[second] - start[first]))
 
-    def __call__(self, positions: np.ndarray) -> Moment:
+    def __call__(self, positions: np.ndarray) -> DynamicsOutput:
         self.asked.numpy()[:] = positions
-        if self.graph is not None:
-            self.graph.replay()
-        else:
-            self._evaluate()
-            if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)
-                self.graph = recorded(self._evaluate)
+        self.evaluate()
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
-        shape = self.engine.shape
+        shape = self.passes.shape
         found = self.found.numpy().copy()
         deviations, forces, virial = np.split(found[:, 2:], [shape.nodes, 4 * shape.nodes], axis=1)
-        return Moment(
+        return DynamicsOutput(
             energy=found[:, 0],
             log_sigma_energy=found[:, 1],
             virial=virial.reshape(-1, VIRIAL_SHARES, 6).sum(1)[:, [[0, 3, 4], [3, 1, 5], [4, 5, 2]]],
@@ -116,14 +103,14 @@ class MovingModel:
         )
 
     def _evaluate(self) -> None:
-        engine, shape = self.engine, self.engine.shape
-        graph = engine.graph
+        passes, shape = self.passes, self.passes.shape
+        graph = passes.graph
         self.positions.copy_(self.asked, non_blocking=True)
-        engine.move(self.positions, self.shift)
-        engine.propagate()
+        passes.move(self.positions, self.shift)
+        passes.propagate()
         at_once = 128 if shape.pairs < 2048 else 1024
-        kernels.pack[(shape.chains, 1 + VIRIAL_SHARES + -(-shape.nodes // at_once))](
-            engine.energies, engine.deviations, engine.pull, graph.pair, graph.degree, graph.vector, engine.unit, graph.order,
+        pack[(shape.chains, 1 + VIRIAL_SHARES + -(-shape.nodes // at_once))](
+            passes.energies, passes.deviations, passes.pull, graph.pair, graph.degree, graph.vector, passes.unit, graph.order,
             self.found, shape.nodes, shape.slots, shape.pairs, shape.chains, VIRIAL_SHARES, self.found.shape[1],
             R_MAX=self.model.config.r_max, BLOCK=at_once, num_warps=4 if at_once == 128 else 8,
         )  # fmt: skip

@@ -1,7 +1,8 @@
-"""The kernels that do not depend on the irreps: linears, weight gradients, embedding, and what stands before and behind the network.
+"""The kernels that do not depend on the irreps: linears, weight gradients, embedding, forces and the radial basis.
 
-Linears and weight gradients are lists of *jobs*: a row of numbers says where a job reads and writes, so that one launch does a whole
-stage of the network for all irreps, components and chains.  Every sum has a fixed order, so results are the same from run to run.
+Linears and weight gradients are lists of *jobs*: a row of numbers says where a job reads and writes, so that one
+launch does a whole stage of the network for all irreps, components and chains.  Every sum has a fixed order, so
+results are the same from run to run.
 """
 
 import triton
@@ -16,10 +17,10 @@ def linear(
     TRANSPOSED: tl.constexpr, TYPED: tl.constexpr, TWIN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     INNER: tl.constexpr, PREC: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """out = source W + source₂ W₂[species], a tile of ROWS × COLUMNS a program; W transposed in the adjoint passes.
+    """out = source W + source₂ W₂[species], a tile of ROWS × COLUMNS per program; W transposed in the adjoint passes.
 
-    job: out, its row stride; source, row stride, inner length; W, row stride; source₂, row stride, inner length; W₂, stride of a
-    type, row stride.   TWIN: source is the sum of two arrays, and the job's eighth number how far behind the first the second lies.
+    job: out, its row stride; source, row stride, inner length; W, row stride; source₂, row stride, inner length; W₂,
+    stride of a type, row stride.   TWIN: source is the sum of two arrays; the eighth number of the job is their distance.
     """
     job = jobs + tl.program_id(1) * 16
     chain = tl.program_id(2).to(tl.int64)
@@ -84,9 +85,10 @@ def wide_linear(
     source, weights, out, jobs, rows, chain_source, chain_weights, chain_out,
     ROWS: tl.constexpr, INNER: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr, PREC: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """out = source W for a W that is much wider than high: a program keeps its rows of the source and goes through the columns.
+    """out = source W for a W that is much wider than high: a program keeps its rows of the source and goes through
+    the columns.
 
-    job: out, row stride of out and W; source, row stride; W; how many columns.   WIDE: the inner length filled up to a power of two.
+    job: out, row stride of out and W; source, row stride; W; how many columns.   WIDE: the inner length padded to a power of two.
     """
     job = jobs + tl.program_id(1) * 16
     chain = tl.program_id(2).to(tl.int64)
@@ -115,7 +117,7 @@ def weight_gradient(
     TYPES: tl.constexpr, SORTED: tl.constexpr, TWIN: tl.constexpr, ROWS: tl.constexpr, INNER: tl.constexpr,
     COLUMNS: tl.constexpr, PREC: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """W̃ = xᵀ ỹ + ẋᵀ ȳ, a tile of INNER × COLUMNS a program, rows divided into sums that the sampler adds up.
+    """W̃ = xᵀ ỹ + ẋᵀ ȳ, a tile of INNER × COLUMNS per program, in partial sums over rows that the sampler adds up.
 
     job: out, its row stride; left, row stride; right, row stride; rows of an atom; type of the atoms (−1: all); versions; TWIN:
     distance of a second array to be added to the right one.   SORTED: no other atoms lie between those of one type.
@@ -166,7 +168,7 @@ def weight_gradient(
 
 @triton.jit
 def pieced(place, apart, valid, PIECES: tl.constexpr):
-    """The sum of the pieces into which linears have divided a result; it is left where the first of them was."""
+    """The sum of the pieces into which linears have divided a result, stored in place of the first piece."""
     total = tl.load(place, mask=valid, other=0.0)
     if PIECES > 1:
         for piece in tl.static_range(1, PIECES):
@@ -215,7 +217,8 @@ def embedding_gradient(
 def add_partial(
     partial, out, places, parts, size, chain_out, LAYERS: tl.constexpr, BESSELS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Adds up the partial sums of the radial networks; the frequencies, which all layers share, are summed over layers too."""
+    """Adds up the partial sums of the radial networks; the frequencies, which all layers share, are summed over
+    layers too."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     chain = tl.program_id(1).to(tl.int64)
     partial += chain * parts * LAYERS * size
@@ -264,7 +267,8 @@ def force_on(n, gradient, pair, degree, nodes, slots, BLOCK: tl.constexpr):
 
 @triton.jit
 def bessel_basis(unit, weights, p, valid, b, R_MAX: tl.constexpr, P: tl.constexpr, BESSELS: tl.constexpr):
-    """Bessel functions times the cutoff (harmonics.radial_basis), their slopes, and the derivatives of both by the frequencies."""
+    """Bessel functions times the cutoff (harmonics.radial_basis), their slopes, and the derivatives of both by the
+    frequencies."""
     r = tl.load(unit + p * 4 + 3, mask=valid, other=2.0 * R_MAX)[:, None]
     x = tl.minimum(r / R_MAX, 1.0)
     used = (b < BESSELS)[None, :]

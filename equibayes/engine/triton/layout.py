@@ -1,9 +1,10 @@
-"""Where everything lies in the engine's memory, and the jobs of its linears.
+"""Where everything lies in the memory of the kernels, and the jobs of the linears.
 
-Weights: the flat buffer of a chain with every array moved to a multiple of 64 numbers, already scaled for the forward pass.
-Features: one *arena* a chain holds, for each of the four versions (see generate.py) and each layer,
+Weights: the flat buffer of a chain with every array moved to a multiple of 64 numbers, already scaled for the forward
+pass. Features: one *arena* per chain holds, for each of the four versions (see engine/generate) and each layer,
 
-    x [irrep][N, 2l+1, C]  →  y = x W₁  →  S (collected) [target][N, 2l+1, paths·C]  →  z = S W₂ + x W_sc[species]  →  gate  →  next x
+    x [irrep][N, 2l+1, C]  →  y = x W₁  →  S (collected) [target][N, 2l+1, paths·C]  →  z = S W₂ + x W_sc[species]  →
+    gate  →  next x
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from itertools import accumulate
 
 import torch
 
-from equibayes.engine.generate.writing import channel_block
+from equibayes.engine.generate.groups import channel_block
 from equibayes.network.irreps import Irrep, LayerPlan
 from equibayes.network.weights import Layout
 
@@ -21,7 +22,7 @@ Job = list[int]
 
 
 class WeightPlaces:
-    """Places of the parameters of a `Layout` in the engine's buffer."""
+    """Places of the parameters of a `Layout` in the buffer of the kernels."""
 
     def __init__(self, layout: Layout) -> None:
         sizes = [-(-size // ALIGNED) * ALIGNED for size in layout.sizes]
@@ -78,9 +79,10 @@ class LayerArena:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Into how many pieces long sums of z and x̄ are divided, so that a few atoms keep a GPU busy; the gate adds them up.
+    """Division of long sums of z and x̄ into pieces, so that a few atoms keep a GPU busy; the gate adds them up.
 
-    apart: from one piece of a result to the next in an arena;  typed: what a block of weights of the species costs, in blocks.
+    apart: from one piece of a result to the next in an arena;  typed: what a block of weights of the species costs,
+    in blocks.
     """
 
     count: int = 1
@@ -138,7 +140,8 @@ class Jobs:
 def layer_jobs(
     arena: LayerArena, places: WeightPlaces, number: int, types: int, tile: int, pieces: Pieces, *, first: bool
 ) -> Jobs:
-    """`tile`: columns of a program; a job is one component of one irrep and one tile of columns, and one piece of a sum."""
+    """`tile`: columns of a program; a job is one component of one irrep and one tile of columns, and one piece of a
+    sum."""
     layer = arena.layer
     before, after, after_back, before_back, gradients = [], [], [], [], []
     versions = 1 if first else 2  # the embedding does not move with the atoms
@@ -157,7 +160,7 @@ def layer_jobs(
                 if irrep in layer.self_connection:
                     z = arena.z[irrep] + m * width
                     back += [z, irrep.dim * width, width, places.of[connection] + column * width, size * width, width]
-                # what comes out at the first layer goes to the embedding, which knows nothing of pieces
+                # the result of the first layer goes to the embedding, which is not divided into pieces
                 back = [x + column, row, *back]
                 before_back += [back] if first else pieces.divide(back, tile, (1, 1))
         if irrep in layer.sources:

@@ -1,23 +1,29 @@
-"""The buffers of the engine and what is loaded into them; the tables of jobs that its linears work through."""
+"""The buffers on the device, what is loaded into them, and the tables of jobs of the linears."""
 
 from dataclasses import dataclass
+from math import log
 from typing import Any
 
 import torch
 
+from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN
 from equibayes.engine import generate
-from equibayes.engine.generate.convolution import columns as radial_columns
-from equibayes.engine.generate.writing import blocks as channel_blocks
-from equibayes.engine.generate.writing import channel_block, giving_groups, width
+from equibayes.engine.generate.groups import blocks as channel_blocks
+from equibayes.engine.generate.groups import channel_block, giving_groups
+from equibayes.engine.generate.offsets import columns as radial_columns
+from equibayes.engine.generate.offsets import harmonics, width
 from equibayes.engine.triton import kernels, minibatch
 from equibayes.engine.triton.cache import load_kernels
+from equibayes.engine.triton.dialect import TritonDialect
 from equibayes.engine.triton.layout import Job, LayerArena, Pieces, WeightPlaces, common_tile, layer_jobs
 from equibayes.engine.triton.pairs import Pairs
 from equibayes.engine.triton.tuning import Tuning, narrow
 from equibayes.network.nequip import NequIP
 from equibayes.network.weights import Layout
+from equibayes.units import KCAL_PER_MOL
 
-# what tl.dot calls the precisions that users choose from: for energies and forces; for what only the gradient by the weights needs
+# precisions of tl.dot: for energies and forces, and for passes that only the gradient by the weights needs.  tf32 is
+# for tests
 PRECISIONS = {
     "float32": ("ieee", "ieee"),
     "tf32x3": ("tf32x3", "tf32x3"),
@@ -28,7 +34,7 @@ PRECISIONS = {
 
 
 MOST_PARTS = 8
-"""Of a weight gradient: the sampler has to read them all."""
+"""Partial sums of a weight gradient; the sampler reads all of them."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +50,33 @@ class Shape:
 
 @dataclass(frozen=True)
 class Heads:
-    """The deviation heads: where their weights lie (for forces, then energy), their hidden sizes, and ln of their unit."""
+    """The deviation heads: where their weights lie (for forces, then energy), their hidden sizes, and ln of their
+    unit."""
 
     names: tuple[str, str]
     hidden: tuple[int, int]
     unit: float
 
 
+HEADS = Heads((FORCE_HEAD, ENERGY_HEAD), HIDDEN, log(KCAL_PER_MOL))
+# radial weights, harmonics and features of one edge and sample of the paper's network
+BYTES_PER_EDGE = 32_000
+
+
+def edges_at_once(device: torch.device | str) -> int:
+    """Edges times samples for which the buffers of the paper's network fill half of the memory."""
+    if torch.device(device).type != "cuda":
+        return 100_000
+    return int(torch.cuda.get_device_properties(device).total_memory / 2 / BYTES_PER_EDGE)
+
+
+def padded(count: int, unit: int) -> int:
+    """The next multiple of `unit`."""
+    return -(-count // unit) * unit
+
+
 class Memory:
-    """Everything that lies on the device for K weight sets and graphs of one shape."""
+    """Everything on the device for K weight sets and graphs of one shape."""
 
     def __init__(
         self,
@@ -68,8 +92,8 @@ class Memory:
         lean: bool = False,
         masked: bool = False,
     ) -> None:
-        """masked: features are multiplied by `mask` before readout and heads read them (dropout);
-        lean: keep the radial weights of one layer at a time and compute them twice; for systems of many thousand atoms."""
+        """masked: features are multiplied by `mask` before readout and heads read them (dropout); lean: keep the
+        radial weights of one layer at a time and compute them twice; for systems of many thousand atoms."""
         self.lean, self.masked = lean, masked
         self.network, self.shape, self.heads = network, shape, heads
         self.device, self.training = torch.device(device), training
@@ -77,7 +101,7 @@ class Memory:
         self.tuning = tuning or Tuning.best(precision, shape.nodes * shape.chains, narrow=narrow(self.device))
         self.places = WeightPlaces(layout)
         self.places_flat = self.places.flat.to(self.device)
-        self.generated = load_kernels(generate.kernels(network.config, network.layers))
+        self.generated = load_kernels(generate.kernels(network.config, network.layers, TritonDialect))
         self.tile = common_tile(network.layers)
         # sums into which the rows of a weight gradient are divided: few programs are too few for a GPU
         self.parts = min(MOST_PARTS, max(1, self.tuning.gradient_parts // shape.chains))
@@ -89,7 +113,7 @@ class Memory:
     def _allocate(self) -> None:
         shape, layers, config = self.shape, self.network.layers, self.network.config
         chains, groups, nodes, pairs = shape.chains, shape.groups, shape.nodes, shape.pairs
-        total, row = (config.l_max + 1) ** 2, width(config.l_max)
+        total, row = harmonics(config.l_max), width(config.l_max)
         self.arenas: list[LayerArena] = []
         start = 0
         for layer in layers:
@@ -98,7 +122,7 @@ class Memory:
         self.last = start  # where the last features lie
         self.version = start + nodes * config.channels[0]
         versions, pieces = 4 if self.training else 2, self.tuning.pieces
-        # behind the versions once more for each further piece of a sum, of which little is used: only few atoms have more than one
+        # once more for each further piece of a sum; small systems only, large ones have one piece
         self.arena = self._zeros(chains, versions * pieces, self.version)
         self.apart = versions * self.version
         self.weights = self._zeros(chains, self.places.size)
@@ -211,7 +235,7 @@ class Memory:
         self.weights[:, self.places_flat.long()] = forward.float()
 
     def load_graph(self, graph: Pairs) -> None:
-        """Atoms and pairs of this engine's shape (fewer slots or pairs are filled up)."""
+        """Atoms and pairs of this shape; fewer slots or pairs are padded."""
         for name in ("species", "degree", "order"):
             getattr(self.graph, name).copy_(getattr(graph, name))
         for name in ("sender", "pair"):

@@ -1,7 +1,13 @@
-"""Kernels that gather a minibatch: the frames that each chain sees in a step, from data that stay on the device."""
+"""Kernels that gather a minibatch: the frames of each chain in a step, from data that stay on the device."""
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def frame_at(frames, counter, chain, b, valid, batch, chains):
+    """The frame in place b of the minibatch that the counter points to; frames [S, K, B]."""
+    return tl.load(frames + (tl.load(counter) * chains + chain) * batch + b, mask=valid, other=0)
 
 
 @triton.jit(do_not_specialize=["atoms", "slots", "batch", "pair_rows", "chains"])
@@ -14,7 +20,7 @@ def gather_atoms(
     chain = tl.program_id(1).to(tl.int64)
     valid = row < atoms * batch
     a, b = row // batch, row % batch
-    frame = tl.load(frames + (tl.load(counter) * chains + chain) * batch + b, mask=valid, other=0)
+    frame = frame_at(frames, counter, chain, b, valid, batch, chains)
     place = frame * atoms + a
     out = chain * atoms * batch + row
     kind = tl.load(f_species + place, mask=valid, other=0)
@@ -36,7 +42,7 @@ def gather_pairs(frames, counter, f_vector, f_ends, vector, ends, batch, pair_ro
     chain = tl.program_id(1).to(tl.int64)
     valid = row < batch * pair_rows
     b, p = row // pair_rows, row % pair_rows
-    frame = tl.load(frames + (tl.load(counter) * chains + chain) * batch + b, mask=valid, other=0)
+    frame = frame_at(frames, counter, chain, b, valid, batch, chains)
     place = frame * pair_rows + p
     out = chain * batch * pair_rows + row
     for i in tl.static_range(3):
@@ -50,7 +56,7 @@ def dropout(
     mask, frames, counter, f_order, first_step, identities, seed, stream, below, kept, atoms, batch, chains, CHANNELS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What multiplies the features in this step: 0 where a word of the counter-based noise is small, else `kept`.
+    """The dropout mask of this step: 0 where a word of the counter-based noise is small, else `kept`.
 
     Four channels share a counter; it counts atoms frame by frame in their own order, as the reference does.
     """
@@ -60,11 +66,10 @@ def dropout(
     valid = i < atoms * batch * QUADS
     row, quad = i // QUADS, i % QUADS
     a, b = row // batch, row % batch
-    now = tl.load(counter)
-    frame = tl.load(frames + (now * chains + chain) * batch + b, mask=valid, other=0)
+    frame = frame_at(frames, counter, chain, b, valid, batch, chains)
     atom = tl.load(f_order + frame * atoms + a, mask=valid, other=0).to(tl.int32)
     zero = i * 0
-    step = (tl.load(first_step) + now).to(tl.int32)
+    step = (tl.load(first_step) + tl.load(counter)).to(tl.int32)
     w0, w1, w2, w3 = tl.philox(
         seed, (b * atoms + atom) * QUADS + quad, zero + step, zero + tl.load(identities + chain), zero + stream
     )

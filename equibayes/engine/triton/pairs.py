@@ -6,7 +6,7 @@
 | degree  | [G, N]    | filled slots                                                                                        |
 | sender  | [G, N, D] | neighbour in each slot, filled slots first                                                          |
 | pair    | [G, N, D] | 2·pair + direction: 0 where the vector to the neighbour is the pair's, 1 where it is its opposite    |
-| vector  | [G, Q, 3] | Å, from the first atom of a pair to the second; beyond every cutoff where a row only fills up       |
+| vector  | [G, Q, 3] | Å, from the first atom of a pair to the second; beyond every cutoff in padding rows                 |
 | ends    | [G, Q, 2] | first and second atom                                                                               |
 
 All int32; vectors as the Graph has them.
@@ -36,7 +36,7 @@ class Pairs:
 
 
 def pairs_of(graph: Graph, types: int) -> Pairs:
-    """From a Graph on any device; atoms that only fill up come last."""
+    """From a Graph on any device; padding atoms come last."""
     groups, atoms, slots = graph.sender.shape
     device = graph.sender.device
     flat = torch.arange(atoms * slots, device=device)

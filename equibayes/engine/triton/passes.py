@@ -1,7 +1,7 @@
 """Runs the kernels: energies, forces and, for the sampler, the gradient of a loss by all weights.
 
-Everything lies in buffers that are made once, for shapes that do not change, so that a run of the kernels can be recorded as one CUDA
-graph and replayed.  Without a GPU the same kernels run under Triton's interpreter, slowly: that is how they are tested.
+All buffers are allocated once for fixed shapes, so that the kernels can be recorded as one CUDA graph and replayed.
+Without a GPU the same kernels run slowly under Triton's interpreter, for tests.
 """
 
 from collections.abc import Iterator
@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 
-from equibayes.engine.generate.writing import blocks as channel_blocks
-from equibayes.engine.generate.writing import collecting_groups
-from equibayes.engine.triton import kernels
-from equibayes.engine.triton import likelihood as density
+from equibayes.engine.generate.groups import blocks as channel_blocks
+from equibayes.engine.generate.groups import collecting_groups
+from equibayes.engine.triton import kernels, readout
 from equibayes.engine.triton.memory import Memory
 
 
-class Engine(Memory):
+class Passes(Memory):
     """The network with its heads for K weight sets and graphs of one shape."""
 
     def evaluate(self) -> None:
@@ -32,11 +31,12 @@ class Engine(Memory):
         )  # fmt: skip
 
     def move(self, positions: torch.Tensor, shift: torch.Tensor) -> None:
-        """Vectors, lengths and directions of the pairs of one graph, from positions [N, 3] and lattice translations [Q, 3]."""
+        """Vectors, lengths and directions of the pairs of one graph, from positions [N, 3] and lattice translations
+        [Q, 3]."""
         self._geometry(positions, shift, moving=True)
 
     def begin(self) -> None:
-        """What the weights and the species say alone, wherever the atoms are."""
+        """The part that depends on weights and species alone, not on positions."""
         config, shape = self.network.config, self.shape
         start = self.arenas[0].x[next(iter(self.arenas[0].x))]
         channels = config.embedding_channels
@@ -47,7 +47,7 @@ class Engine(Memory):
         self._linear(self.before[0], 0)
 
     def propagate(self) -> None:
-        """Energies, deviations and ∂E/∂vector, where `begin` has been and the geometry is known."""
+        """Energies, deviations and ∂E/∂vector, after `begin` and the geometry."""
         config, shape = self.network.config, self.shape
         self._radial_hidden()
         if not self.lean:
@@ -61,7 +61,7 @@ class Engine(Memory):
             self._linear(self.after[number], 0, typed=True)
             self._gate(number, 0)
         width, wide = config.channels[0], _power(config.channels[0])
-        density.readout[(_div(shape.nodes, 32), shape.chains, 3)](
+        readout.readout[(_div(shape.nodes, 32), shape.chains, 3)](
             self.arena, self.weights, self.head_places, self.graph.species, self.energy_scale, self.mask, self.energies,
             self.deviations, shape.nodes, self.last, self.version, self.places.of["readout"], self.places.of.get("shift", 0),
             self.arena.stride(0), self.places.size, self._graph_nodes, self.heads.unit, chains=shape.chains, WIDTH=width, WIDE=wide,
@@ -82,9 +82,9 @@ class Engine(Memory):
         )  # fmt: skip
 
     def differentiate(self) -> None:
-        """Versions 2 and 3 and from them the gradient of the loss by the weights, as several sums.
+        """Versions 2 and 3 and from them the gradient of the loss by the weights, as several partial sums.
 
-        `direction`, `deviation_tilde` and `energy_bar` say what the loss is (see density.likelihood).
+        `direction`, `deviation_tilde` and `energy_bar` are the derivatives of the loss (see likelihood.py).
         """
         shape = self.shape
         self.generated.pair_tangent[(_div(shape.pairs, 64), shape.chains)](
@@ -103,7 +103,8 @@ class Engine(Memory):
             self._linear(self.after_back[number], 3, transposed=True)
             self._give(number, dual=True)
             self._linear(self.before_back[number], 3, transposed=True, typed=True)
-        # gradients of a layer beside the passes of the layers before it would take longer (1.47 ms against 1.20 for one ethanol chain)
+        # gradients of a layer beside the passes of the layers before it would take longer (1.47 ms against 1.20 for
+        # one ethanol chain)
         with self._aside():
             self._radial_gradients()
         self._node_gradients()
@@ -228,13 +229,13 @@ class Engine(Memory):
         place = self.places.of["readout"]
         types = len(config.type_names)
         with self._aside():
-            density.readout_gradient[(self.parts, shape.chains, 2)](
+            readout.readout_gradient[(self.parts, shape.chains, 2)](
                 *inputs, self.gradient, shape.nodes, self.last, self.version, place, self.places.of.get("shift", 0), types,
                 _div(shape.nodes, rows * self.parts), self.arena.stride(0), self.places.size, self.places.size,
                 self.gradient.stride(0), self._graph_nodes, shape.chains, SHIFTED="shift" in self.places.of,
                 TYPES=_power(types), **common, ROWS=rows,
             )  # fmt: skip
-        density.readout_tilde[(_div(shape.nodes, rows), shape.chains)](
+        readout.readout_tilde[(_div(shape.nodes, rows), shape.chains)](
             *inputs, shape.nodes, self.last, self.version, place, self.arena.stride(0), self.places.size, self._graph_nodes,
             shape.chains, **common, ROWS=rows,
         )  # fmt: skip
@@ -271,7 +272,7 @@ class Engine(Memory):
             self.places.of["bessel"], self.radial_turns, self.places.size, self._graph_pairs, LAYERS=layers,
             SIZE=self.radial_size, **self._radial_constants(self.gradient_precision), BLOCK=tuning.radial_block,
             num_warps=tuning.radial_warps,
-            num_stages=1,  # there are few turns, and what is loaded ahead would take the room of a second program
+            num_stages=1,  # few turns: prefetching would only take memory from a second program
         )  # fmt: skip
         size = layers * (self.radial_size - config.num_bessels) + config.num_bessels
         kernels.add_partial[(_div(size, 128), shape.chains)](
@@ -287,7 +288,8 @@ class Engine(Memory):
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
-        """What is launched here runs beside what follows, until `_join`; a single chain leaves much of a GPU idle."""
+        """Kernels launched here run beside the following ones, until `_join`: a single chain leaves much of a GPU
+        idle."""
         if self._side is None:
             yield
             return

@@ -1,7 +1,9 @@
-"""Compiles the kernels of a network in parallel, before the first step: half a minute on many cores instead of several on one.
+"""Compiles the kernels of a network in parallel, before the first step: half a minute on many cores instead of
+several minutes on one.
 
-Triton compiles each kernel when it is first launched, one after the other.  Here processes that never touch the GPU go through the
-same launches, compile a share of them each, and leave the results in Triton's cache on disk, where the run finds them.
+Triton compiles each kernel when it is first launched, one after the other.  Here processes that never touch the GPU
+go through the same launches, compile a share of them each, and leave the results in Triton's cache on disk, where the
+run finds them.
 """
 
 import hashlib
@@ -35,7 +37,7 @@ def precompile(
     training: bool,
     say: Callable[[str], None] = lambda message: print(message, file=sys.stderr),
 ) -> None:
-    """For `rows` atoms in all chains together, on which the cut of the work depends.
+    """For `rows` atoms in all chains together, on which the division of the work depends.
 
     Returns at once if it was done before on this machine; a share that fails is compiled at the first launch instead.
     """
@@ -43,12 +45,13 @@ def precompile(
 
     from equibayes.engine import generate
     from equibayes.engine.triton.cache import kernel_cache
+    from equibayes.engine.triton.dialect import TritonDialect
     from equibayes.engine.triton.tuning import Tuning, narrow
 
     tuning = Tuning.best(precision, rows, narrow=narrow("cuda"))
     work = share_of_work(config, precision, chains, tuning, training=training)
-    # what the kernels depend on, which is little of a network's settings
-    kernels = generate.kernels(config, plan_layers(config))
+    # what the kernels depend on, few of the settings of a network
+    kernels = generate.kernels(config, plan_layers(config), TritonDialect)
     constants = [
         config.r_max,
         config.polynomial_cutoff_p,
@@ -76,7 +79,7 @@ def precompile(
 def share_of_work(
     config: NetworkConfig, precision: str, chains: int, tuning: "Tuning", *, training: bool
 ) -> dict[str, Any]:
-    """What a process that compiles is told, for the GPU of this machine; it goes through JSON."""
+    """The work of a compiling process, as JSON, for the GPU of this machine."""
     import triton
 
     target = triton.runtime.driver.active.get_current_target()
@@ -92,10 +95,7 @@ def share_of_work(
 
 def _source_stamp() -> str:
     """Changes when the kernels do."""
-    import equibayes.engine.triton as room
-
-    files = [*Path(room.__path__[0]).rglob("*.py"), Path(__file__).parent / "update_kernel.py"]
-    return _name([path.read_text(encoding="utf-8") for path in sorted(files)])
+    return _name([path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.rglob("*.py"))])
 
 
 def _name(value: Any) -> str:
@@ -103,7 +103,7 @@ def _name(value: Any) -> str:
 
 
 class _Target:
-    """Stands for the GPU while compiling."""
+    """Replaces the GPU driver while compiling."""
 
     def __init__(self, target: Any) -> None:
         self.target = target
@@ -160,9 +160,8 @@ def _launch_all(work: dict[str, Any]) -> None:
     from equibayes.data.graph import graph_of
     from equibayes.data.resident import ResidentData
     from equibayes.data.structures import Structure
-    from equibayes.engine.triton.dynamics import MovingModel
-    from equibayes.engine.triton.model import FusedModel
-    from equibayes.engine.triton.steps import FusedSteps
+    from equibayes.engine.triton.model import TritonModel
+    from equibayes.engine.triton.steps import TritonStepper
     from equibayes.sampling import sghmc
     from equibayes.sampling.chain import Stretch
     from equibayes.sampling.noise import NoiseKey
@@ -180,14 +179,15 @@ def _launch_all(work: dict[str, Any]) -> None:
     if not work["training"]:
         graph = graph_of(frame, r_max=config.r_max, species_of=species)
         weights = model.layout.forward_weights(flat)
-        FusedModel(model, work["precision"]).forward(weights, graph.to(dtype=torch.float32))
-        moving = MovingModel(model, weights, graph, work["precision"])
-        moving.load(graph, positions)
-        moving(positions)
+        predictor = TritonModel(model, work["precision"])
+        predictor.forward(weights, graph.to(dtype=torch.float32))
+        dynamics = predictor.dynamics(weights, graph)
+        dynamics.load(graph, positions)
+        dynamics(positions)
         return
     data = ResidentData([frame], r_max=config.r_max, species_of=species, reference=[0.0])
     for integrator in ("baoa", "paper"):
-        steps = FusedSteps(
+        stepper = TritonStepper(
             Potential(model, data, StandardNormal()),
             sghmc.init(flat),
             NoiseKey(0, tuple(range(chains))),
@@ -196,7 +196,8 @@ def _launch_all(work: dict[str, Any]) -> None:
             precision=work["precision"],
         )
         plan = StepPlan(1e-3, 1.0, "burn_in", 0, -1, False, False)
-        steps.advance(Stretch(0, [plan], torch.zeros(1, chains, 1, dtype=torch.int64)), torch.full((1, chains), 1e-3))
+        stretch = Stretch(0, [plan], torch.zeros(1, chains, 1, dtype=torch.int64))
+        stepper.advance(stretch, torch.full((1, chains), 1e-3))
 
 
 if __name__ == "__main__":

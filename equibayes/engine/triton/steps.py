@@ -1,7 +1,8 @@
-"""The whole step of K chains on the GPU: minibatch, likelihood, gradient, prior and sampler, recorded once and replayed.
+"""The whole step of K chains on the GPU: minibatch, likelihood, gradient, prior and sampler, recorded once and
+replayed.
 
-What changes from step to step (frames, Δt, noise, mass adaptation) is written into tables for a stretch of steps at once; a counter
-on the device runs through them, and the host waits only at the end of a stretch, where the guard looks at the chains.
+What changes from step to step (frames, Δt, noise, mass adaptation) is written into tables for a stretch of steps at
+once.  A counter on the device runs through them, and the host waits only at the end of a stretch.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,8 @@ import torch
 
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.bayes.prior import LOG_2PI, CentredNormal, Flat
-from equibayes.engine.triton.model import FusedPotential
+from equibayes.engine.triton.capture import Capture
+from equibayes.engine.triton.potential import TritonPotential
 from equibayes.engine.triton.update import update
 from equibayes.sampling import sghmc
 from equibayes.sampling.chain import MovingAverage, Stretch
@@ -19,10 +21,9 @@ from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.schedule import StepPlan
 
 QUADS = 256  # groups of four parameters that a program of the update works on
-WARM_UP = 2
 
 
-class FusedSteps:
+class TritonStepper:
     """Steps of one run, for chains whose state stays in the same tensors."""
 
     def __init__(
@@ -61,36 +62,31 @@ class FusedSteps:
         if isinstance(prior, Flat):
             self.center = self.stiffness = torch.zeros_like(self.scale)
             self.constant = 0.0
-        self._potentials: dict[int, FusedPotential] = {}
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._potentials: dict[int, TritonPotential] = {}
+        self._steps: dict[int, Capture[None]] = {}
 
     def advance(
         self, stretch: Stretch, learning_rates: torch.Tensor, stopping: Callable[[], bool] = lambda: False
     ) -> Evaluation:
-        """All steps of a stretch, with learning rates [n, K]; what the last of them saw."""
-        frames, plans = stretch.indices, stretch.plans
-        count, _, batch = frames.shape
+        """The steps of a stretch with learning rates [n, K]; the evaluation of the last one.  Too fast to be
+        interrupted."""
+        count, _, batch = stretch.indices.shape
         potential = self._potential(batch)
-        potential.frames[:count].copy_(frames.int())
-        self.table[:count].copy_(self._plan(plans, learning_rates))
+        potential.frames[:count].copy_(stretch.indices.int())
+        self.table[:count].copy_(self._plan(stretch.plans, learning_rates))
         self.first_step.fill_(int(self.state.step))
         potential.counter.zero_()
         # the state may have been rolled back since the last stretch
-        potential.engine.load_weights(self.state.position * self.scale)
-        if self.device.type == "cuda":
-            graph = self._graph(batch)
-            for _ in range(count):
-                graph.replay()
-        else:
-            for _ in range(count):
-                self._step(potential)
+        potential.passes.load_weights(self.state.position * self.scale)
+        for _ in range(count):
+            self._steps[batch]()
         self.state.step.add_(count)
-        self.state.mass.updates.add_(sum(not plan.mass_frozen for plan in plans))
+        self.state.mass.updates.add_(sum(not plan.mass_frozen for plan in stretch.plans))
         neg_log_prior = self.prior_terms.double().sum(1) + self.constant
         return potential.evaluation(self.gradient.clone(), neg_log_prior)
 
     def _plan(self, plans: Sequence[StepPlan], learning_rates: torch.Tensor) -> torch.Tensor:
-        """[n, K, 5] float32; the same double-precision numbers as `sghmc.step_` uses, rounded once."""
+        """[n, K, 5] float32; the same double-precision numbers as `sghmc.step` uses, rounded once."""
         α, size = self.config.friction, self.potential.data_size
         variance = 2 * α if self.config.integrator == "paper" else 1 - (1 - α) ** 2
         updates = int(self.state.mass.updates)
@@ -105,49 +101,33 @@ class FusedSteps:
                 row[:, 3] = -expm1(updates * log(self.config.beta))
         return table.float()
 
-    def _potential(self, batch: int) -> FusedPotential:
+    def _potential(self, batch: int) -> TritonPotential:
         if batch not in self._potentials:
             chains = len(self.key.chains)
-            made = FusedPotential(self.potential, chains, batch, self.longest, self.precision)
+            made = TritonPotential(self.potential, chains, batch, self.longest, self.precision)
             self._potentials[batch] = made
+            # warming up makes real steps, which must leave no trace
+            self._steps[batch] = Capture(
+                lambda: self._step(made), self.device, warm_up=2, changing=self._changing(made)
+            )
         return self._potentials[batch]
 
-    def _graph(self, batch: int) -> torch.cuda.CUDAGraph:
-        """Recorded with a copy of the state, since warming up makes real steps."""
-        if batch not in self._graphs:
-            potential = self._potential(batch)
-            saved = [tensor.clone() for tensor in self._moving(potential)]
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                for _ in range(WARM_UP):
-                    potential.counter.zero_()
-                    self._step(potential)
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self._step(potential)
-            for tensor, value in zip(self._moving(potential), saved):
-                tensor.copy_(value)
-            self._graphs[batch] = graph
-        return self._graphs[batch]
-
-    def _moving(self, potential: FusedPotential) -> list[torch.Tensor]:
+    def _changing(self, potential: TritonPotential) -> list[torch.Tensor]:
         state = self.state
         own = [state.position, state.momentum, state.mass.average, state.mass.maximum, state.mass.mass]
         own += [] if self.average is None else [self.average.weights]
-        return [*own, potential.engine.weights, potential.counter]
+        return [*own, potential.passes.weights, potential.counter]
 
-    def _step(self, potential: FusedPotential) -> None:
+    def _step(self, potential: TritonPotential) -> None:
         potential.draw_mask(self.first_step, self.identities)
         potential()
-        state, engine, config = self.state, potential.engine, self.config
+        state, passes, config = self.state, potential.passes, self.config
         chains, size = state.position.shape
         update[(self.programs, chains)](
-            state.position, state.momentum, state.mass.average, state.mass.maximum, state.mass.mass, engine.gradient,
-            engine.weights, self.gradient, self.prior_terms, self.scale, engine.places_flat, self.center, self.stiffness,
-            self.table, potential.counter, self.first_step, self.identities, self.key.seed, size, engine.places.size, chains,
-            config.friction, config.beta, config.epsilon, float(self.potential.data_size), PARTS=engine.parts,
+            state.position, state.momentum, state.mass.average, state.mass.maximum, state.mass.mass, passes.gradient,
+            passes.weights, self.gradient, self.prior_terms, self.scale, passes.places_flat, self.center, self.stiffness,
+            self.table, potential.counter, self.first_step, self.identities, self.key.seed, size, passes.places.size, chains,
+            config.friction, config.beta, config.epsilon, float(self.potential.data_size), PARTS=passes.parts,
             PAPER=config.integrator == "paper", CENTRED=self.centred, CENTRE_PER_CHAIN=self.center.ndim == 2, QUADS=QUADS,
         )  # fmt: skip
         if self.average is not None:

@@ -1,4 +1,4 @@
-"""Whether the fused kernels can be used here, for this network; and why not, in words."""
+"""Whether the Triton kernels can be used here, for this network."""
 
 import importlib.util
 
@@ -17,7 +17,7 @@ def why_not(config: NetworkConfig, device: torch.device | str, dtype: torch.dtyp
     if importlib.util.find_spec("triton") is None:
         return "the triton package is missing (pip install equibayes[gpu])"
     if dtype != torch.float32:
-        return "it works in float32 only"
+        return "they work in float32 only"
     sizes = [*config.channels, config.embedding_channels, config.radial_mlp_width]
     if any(size % 16 for size in sizes):
         return "numbers of features and radial_mlp_width must be multiples of 16"

@@ -1,4 +1,4 @@
-"""How work is cut into programs."""
+"""How the work is divided into programs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +11,13 @@ ROOMY = 128 * 1024
 
 @dataclass(frozen=True)
 class Tuning:
-    """How work is cut into programs, by measurement on one H200 (results/speed); it changes the time and nothing else.
+    """How the work is divided into programs, as measured on one H200 (results/speed).  It affects the time only.
 
-    rows, warps, stages: of the linears of versions 0 and 1;  tangent_…: of versions 2 and 3, which only the gradient by weights needs.
-    pieces: into which long sums of linears are divided, to be added up by who reads them: a few atoms make too few programs for a GPU.
-    registers: of a thread of the convolution, at most; with fewer than the compiler would take more programs run side by side.
-    Two warps a program make Triton use the older matrix instructions, which are faster here for tf32 than those of Hopper.
+    rows, warps, stages: of the linears of versions 0 and 1;  tangent_…: of versions 2 and 3, which only the gradient
+    by weights needs. pieces: into which long sums of linears are divided, since few atoms make too few programs;
+    readers add them up. registers: of a thread of the convolution, at most; with fewer than the compiler would take
+    more programs run side by side. Two warps per program make Triton use the older matrix instructions, which are
+    faster here for tf32 than those of Hopper.
     """
 
     slots_collecting: int = 1
@@ -82,7 +83,7 @@ class Tuning:
 
 
 def narrow(device: torch.device | str) -> bool:
-    """Whether a program has less than 128 KiB of shared memory there, as on GPUs made for screens (99 KiB)."""
+    """Whether a program has less than 128 KiB of shared memory there, as on consumer GPUs (99 KiB)."""
     if torch.device(device).type != "cuda":
         return False
     room: int = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", ROOMY)

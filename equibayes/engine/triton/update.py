@@ -1,4 +1,5 @@
-"""The sampler's step as one kernel over the flat buffer, with its noise drawn inside: `sghmc.step_` in one pass over memory."""
+"""The sampler's step as one kernel over the flat buffer, with its noise drawn inside: `sghmc.step_` in one pass over
+memory."""
 
 import triton
 import triton.language as tl
@@ -42,7 +43,8 @@ def update(
     scale   [P]                 from stored to forward weights
     table   [S, K, 5]           Δt, deviation of the noise, whether the mass adapts (2: for the first time), bias correction, and by
                                 how much the prior counts
-    Also written: the forward weights of the next step, ∇û, and the prior's −ln p(θ) before the step, a number for each program.
+    Also written: the forward weights of the next step, ∇û, and the prior's −ln p(θ) before the step, a number for
+    each program.
     """
     quad = tl.program_id(0) * QUADS + tl.arange(0, QUADS)
     chain = tl.program_id(1)

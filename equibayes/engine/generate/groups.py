@@ -1,40 +1,9 @@
-"""Lines of kernels, and how the work of a convolution is divided into programs."""
-
-from collections.abc import Iterable
+"""How the work of a convolution is divided into programs."""
 
 from equibayes.network.irreps import Irrep, LayerPlan, Path
 
 # accumulators of a receiving program; more would not fit its registers
 MOST_ACCUMULATORS = 32
-
-
-def total(terms: Iterable[str]) -> str:
-    return " + ".join(terms)
-
-
-class Writer:
-    """Lines of a kernel, indented."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.depth = 0
-
-    def __call__(self, *lines: str) -> None:
-        self.lines += ["    " * self.depth + line for line in lines]
-
-    def block(self, head: str) -> "Writer":
-        self(head)
-        return self
-
-    def __enter__(self) -> None:
-        self.depth += 1
-
-    def __exit__(self, *_: object) -> None:
-        self.depth -= 1
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.lines)
 
 
 def channel_block(channels: int) -> int:
@@ -61,8 +30,3 @@ def giving_groups(layer: LayerPlan) -> list[tuple[Irrep, list[Path]]]:
 def blocks(layer: LayerPlan, channels_at_once: int) -> int:
     """Programs side by side that share the channels of a group."""
     return max(layer.inputs[source] for source in layer.sources) // channels_at_once
-
-
-def width(l_max: int) -> int:
-    """Harmonics and one more number (what belongs to the length) of a pair, filled up to a power of two."""
-    return 1 << ((l_max + 1) ** 2).bit_length()

@@ -1,4 +1,4 @@
-"""What stands behind the network for atoms that move: all results in one array."""
+"""The kernel that packs all results for a moving structure into one array."""
 
 import triton
 import triton.language as tl
@@ -11,7 +11,8 @@ def pack(
     energies, deviations, pull, pair, degree, vector, unit, order, out, nodes, slots, pairs, chains, shares, chain_out,
     R_MAX: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """All results of a chain, float64: energy, ln σ_E, ln σ_F and forces of the atoms; xx, yy, zz, xy, xz, yz of shares of the virial.
+    """All results of a chain, float64: energy, ln σ_E, ln σ_F and forces of the atoms; xx, yy, zz, xy, xz, yz of
+    shares of the virial.
 
     ln σ_E is the logarithm of the mean of the atoms' exponentials.   The first program of a chain writes energies and deviations, the
     next ones a share of the virial each, the others the forces on BLOCK atoms each.
@@ -46,7 +47,7 @@ def pack(
         xy, xz, yz = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
         for first in range((part - 1) * BLOCK, pairs, shares * BLOCK):
             p = (first + i).to(tl.int64)
-            # rows that only fill up may hold what an earlier list left there
+            # padding rows may hold values of an earlier list
             near = (p < pairs) & (tl.load(unit + p * 4 + 3, mask=p < pairs, other=2.0 * R_MAX) < R_MAX)
             x, y, z = (
                 tl.load(vector + p * 3, mask=near, other=0.0),

@@ -1,0 +1,39 @@
+"""The command line that the CPU benchmarks share, and where they write."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from provenance import RESULTS, provenance, write_json
+
+JOB = "--job"
+
+
+def parse(doc: str | None, *, rounds: int, quick: str, threads: str = "CPU threads", default_threads: int = 2) -> Any:
+    """The options; quick: what --quick does."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=f"{quick}: only shows that it runs")
+    parser.add_argument("--output", type=Path, default=None, help="JSON file to write")
+    parser.add_argument("--rounds", type=int, default=rounds, help="repeats of each measurement")
+    parser.add_argument("--threads", type=int, default=default_threads, help=threads)
+    return parser.parse_args()
+
+
+def ran_job(work: Callable[[dict[str, Any]], dict[str, Any]]) -> bool:
+    """Whether this process was started by `measure.in_fresh_process`; then it has done its work and printed the
+    result."""
+    if JOB not in sys.argv:
+        return False
+    print(json.dumps(work(json.loads(sys.argv[sys.argv.index(JOB) + 1]))))
+    return True
+
+
+def save(result: dict[str, Any], options: Any, name: str, packages: tuple[str, ...]) -> None:
+    """To --output, or to results/speed unless --quick, with provenance."""
+    output = options.output or (None if options.quick else RESULTS / name)
+    if output:
+        write_json(output, result | provenance(packages))
+        print(f"written to {output}")

@@ -1,0 +1,65 @@
+"""What an engine offers besides whole steps (`sampling.chain.Stepper`): predictions and dynamics.
+
+Each engine is a package beside `triton`, in a language of its own, chosen in select.py and compared with the
+reference in selftest.py.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from equibayes.bayes.model import ModelOutput
+from equibayes.data.graph import Graph
+from equibayes.network.weights import Weights
+
+
+@dataclass(frozen=True)
+class DynamicsOutput:
+    """Predictions of k samples for one structure; float64 on the host.
+
+    energy [k] eV, forces [k, n, 3] eV/Å, virial [k, 3, 3] eV, log_sigma_energy [k], log_sigma_forces [k, n]
+    """
+
+    energy: np.ndarray
+    forces: np.ndarray
+    virial: np.ndarray
+    log_sigma_energy: np.ndarray
+    log_sigma_forces: np.ndarray
+
+
+class Dynamics(Protocol):
+    """One structure whose atoms move while its list of pairs stays."""
+
+    @property
+    def num_atoms(self) -> int: ...
+
+    def load(self, graph: Graph, positions: np.ndarray) -> None:
+        """A new list of pairs, found at `positions`, with all pairs within the cutoff and a skin; float64 on the
+        device."""
+        ...
+
+    def __call__(self, positions: np.ndarray) -> DynamicsOutput:
+        """Predictions at positions [n, 3], Å."""
+        ...
+
+
+class Predictor(Protocol):
+    """Predictions of k samples for any graph."""
+
+    @property
+    def fused(self) -> bool: ...
+
+    def edges_at_once(self, device: torch.device) -> int:
+        """Edges times samples that are evaluated together."""
+        ...
+
+    def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
+        """As `StochasticModel.forward`, not differentiable."""
+        ...
+
+    def dynamics(self, weights: Weights, graph: Graph) -> Dynamics | None:
+        """For one structure that moves; None where `forward` is as fast.  graph: the first list of pairs (see
+        `Dynamics.load`)."""
+        ...

@@ -1,0 +1,94 @@
+"""û and its gradient on the fused kernels: what `bayes.potential.Potential` computes, in place and without touching
+the host."""
+
+import torch
+
+from equibayes.bayes.potential import Evaluation, Potential
+from equibayes.engine.triton import minibatch
+from equibayes.engine.triton.likelihood import likelihood
+from equibayes.engine.triton.memory import HEADS, Shape
+from equibayes.engine.triton.pairs import pairs_of
+from equibayes.engine.triton.passes import Passes
+
+
+class TritonPotential:
+    """−N/|batch| Σ ln p and its gradient for K chains with a minibatch of B frames each, in place and without
+    touching the host.
+
+    frames   [S, K, B] int32  the minibatches of the next S steps
+    counter  [1] int64        index of the current step
+    The gradient is left in `passes.gradient`, as parts of forward weights; the sampler adds prior and scales.
+    """
+
+    def __init__(self, potential: Potential, chains: int, batch: int, steps: int, precision: str = "float32") -> None:
+        model, data = potential.model, potential.data
+        self.potential, self.batch = potential, batch
+        self.device = device = data.forces.device
+        types = len(model.config.type_names)
+        frames = pairs_of(data.frames, types)
+        self.resident = frames
+        self.atoms, self.slots = frames.sender.shape[1:]
+        self.pair_rows = frames.vector.shape[1]
+        self.counts = data.frames.num_atoms[:, 0].int().contiguous()
+        self.labels = data.forces.gather(1, frames.order[..., None].expand(-1, -1, 3)).contiguous()
+        self.scale = len(data) / batch
+        shape = Shape(chains, chains, self.atoms * batch, self.slots, self.pair_rows * batch)
+        self.passes = Passes(
+            model.network, model.layout, HEADS, shape, device=device, training=True, precision=precision,
+            masked=potential.dropout is not None,
+        )  # fmt: skip
+        self.frames = torch.zeros(steps, chains, batch, dtype=torch.int32, device=device)
+        self.counter = torch.zeros(1, dtype=torch.int64, device=device)
+        self.summary = torch.zeros(chains, batch, 4, dtype=torch.float64, device=device)
+        # if all frames have the same species in the same rows, all minibatches have
+        self.same_species = bool((frames.species == frames.species[:1]).all())
+        if self.same_species:
+            self.passes.graph.species.copy_(frames.species[0].repeat_interleave(batch).expand(chains, -1))
+            self.passes.find_types()
+            self.passes.sorted = True  # rows a·B + b of frames whose atoms are sorted
+
+    def __call__(self) -> None:
+        passes, resident, batch = self.passes, self.resident, self.batch
+        chains, graph = passes.shape.chains, passes.graph
+        minibatch.gather_atoms[(-(-self.atoms * batch // 64), chains)](
+            self.frames, self.counter, resident.species, resident.degree, resident.sender, resident.pair, passes.norms,
+            graph.species, graph.degree, graph.sender, graph.pair, passes.norm, self.atoms, self.slots, batch, self.pair_rows,
+            chains=chains, BLOCK=64, num_warps=2,
+        )  # fmt: skip
+        minibatch.gather_pairs[(-(-self.pair_rows * batch // 128), chains)](
+            self.frames, self.counter, resident.vector, resident.ends, graph.vector, graph.ends, batch, self.pair_rows,
+            chains=chains, BLOCK=128,
+        )  # fmt: skip
+        if not self.same_species:
+            passes.find_types()
+        passes.evaluate()
+        likelihood[(batch, chains)](
+            self.frames, self.counter, self.counts, self.potential.data.energy, self.labels, passes.energies, passes.forces,
+            passes.deviations, passes.direction, passes.deviation_tilde, passes.energy_bar, self.summary, self.atoms, batch,
+            self.scale, chains=chains, SQUARES=self.potential.objective == "squares",
+            ATOMS=max(16, 1 << (self.atoms - 1).bit_length()), num_warps=1,
+        )  # fmt: skip
+        passes.differentiate()
+
+    def draw_mask(self, first_step: torch.Tensor, identities: torch.Tensor) -> None:
+        """The dropout mask of the step that the counter points to, `first_step` being where the minibatches begin."""
+        dropout, passes = self.potential.dropout, self.passes
+        if dropout is None:
+            return
+        channels = passes.mask.shape[2]
+        minibatch.dropout[(-(-self.atoms * self.batch * channels // 1024), passes.shape.chains)](
+            passes.mask, self.frames, self.counter, self.resident.order, first_step, identities, dropout.seed, dropout.stream,
+            int(dropout.rate * 2**32), 1 / (1 - dropout.rate), self.atoms, self.batch, passes.shape.chains, CHANNELS=channels,
+            BLOCK=256,
+        )  # fmt: skip
+
+    def evaluation(self, gradient: torch.Tensor, neg_log_prior: torch.Tensor) -> Evaluation:
+        """The evaluation of the last step; gradient [K, P] and −ln p(θ) [K] come from the sampler."""
+        log_p, wrong, sigma, count = self.summary.clone().unbind(2)
+        return Evaluation(
+            gradient=gradient,
+            potential=neg_log_prior - self.scale * log_p.sum(1),
+            log_likelihood=log_p.mean(1),
+            force_mae=(wrong.sum(1) / count.sum(1)).to(gradient),
+            force_sigma=(sigma.sum(1) / count.sum(1)).to(gradient),
+        )
