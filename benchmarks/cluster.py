@@ -93,17 +93,17 @@ def measured(job: dict[str, Any]) -> dict[str, float]:
     prepared = prepare(data, config_of(job))
     with tempfile.TemporaryDirectory() as folder:
         runs = (on_ray if job["workers"] else bare)(job, prepared, data, Path(folder))
-    begin, end = max(run[WARM_UP][1] for run in runs), min(run[-1][1] for run in runs)
+    begin, end = max(each[WARM_UP][1] for each in runs), min(each[-1][1] for each in runs)
     steps = 0.0
-    for run in runs:
-        first, last = np.interp([begin, end], [clock[1] for clock in run], [clock[0] for clock in run])
+    for each in runs:
+        first, last = np.interp([begin, end], [clock[1] for clock in each], [clock[0] for clock in each])
         steps += float(last - first)
     return {
         "chain_steps_per_second": job["chains"] * steps / (end - begin),
         "processor_seconds_per_step": mean(
-            (run[-1][2] - run[WARM_UP][2]) / (run[-1][0] - run[WARM_UP][0]) for run in runs
+            (each[-1][2] - each[WARM_UP][2]) / (each[-1][0] - each[WARM_UP][0]) for each in runs
         ),
-        "other_threads_share": mean(_others(run) for run in runs),
+        "other_threads_share": mean(_others(each) for each in runs),
     }
 
 

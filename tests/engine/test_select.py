@@ -66,15 +66,18 @@ def test_on_a_cpu_the_reference_makes_the_steps_without_a_word():
     assert said == []
 
 
+class Frames(SimpleNamespace):
+    def __len__(self):
+        return 4
+
+
+def on_gpu(dtype):
+    """Frames that say they are on a GPU."""
+    return Frames(forces=SimpleNamespace(device=CUDA, is_cuda=True, dtype=dtype))
+
+
 def test_on_a_gpu_one_line_says_why():
-    potential, said = Potential(StochasticModel(SMALL), None, StandardNormal()), []
-    forces = SimpleNamespace(device=CUDA, is_cuda=True, dtype=torch.float64)
-
-    class Data(SimpleNamespace):
-        def __len__(self):
-            return 4
-
-    potential.data = Data(forces=forces)
+    potential, said = Potential(StochasticModel(SMALL), on_gpu(torch.float64), StandardNormal()), []
     state = sghmc.init(potential.model.layout.start(2, 0, torch.float64))
     assert isinstance(stepper(potential, state, said), ReferenceStepper)
     assert len(said) == 1
@@ -91,8 +94,7 @@ def test_distributed_data_are_evaluated_by_the_reference():
             return False
 
     model, said = StochasticModel(selftest.SMALL_NETWORKS["l=1"]), []
-    potential = Distributed(model, SimpleNamespace(forces=SimpleNamespace(device=CUDA, is_cuda=True)), StandardNormal())
-    potential.data.__class__ = type("Data", (SimpleNamespace,), {"__len__": lambda self: 4})
+    potential = Distributed(model, on_gpu(torch.float32), StandardNormal())
     assert isinstance(stepper(potential, sghmc.init(model.layout.start(2, 0)), said), ReferenceStepper)
     assert "distributed over several processes" in said[0]
     assert make_evaluate(potential) is potential
