@@ -80,7 +80,7 @@ def test_interrupted(uninterrupted: Path, tmp_path: Path) -> None:
 def test_full_disk_loses_nothing(uninterrupted: Path, tmp_path: Path) -> None:
     status, _, err = program.run(RUN, tmp_path, file_size=40_000)
     assert status == 2
-    assert "t.xyz: no room" in err
+    assert "t.xyz: no space left" in err
     assert err.count("\n") == 1
     assert program.run([*RUN, "--resume"], tmp_path)[0] == 0
     assert_same_files(tmp_path, uninterrupted)
