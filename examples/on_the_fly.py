@@ -22,7 +22,7 @@ from ase import Atoms
 from equibayes.data import Dataset, bundled_ethanol
 from equibayes.data.structures import Structure
 from equibayes.labelling.labellers import Label, Labeller
-from equibayes.learning.exact_xyz import read_exact, write_exact
+from equibayes.data.extxyz import read_exact, write_exact
 from equibayes.learning.on_the_fly import FlyResult, on_the_fly
 from equibayes.learning.propose import bare
 from equibayes.learning.resample import ResampleSettings

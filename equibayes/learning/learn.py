@@ -21,7 +21,7 @@ from equibayes.files import lock, make_folder, remove_leftovers
 from equibayes.labelling.pool import Labels
 from equibayes.learning.curve import write_curve
 from equibayes.learning.diversity import descriptors
-from equibayes.learning.exact_xyz import write_exact
+from equibayes.data.extxyz import write_exact
 from equibayes.learning.measure import errors_on, surveyed, told
 from equibayes.learning.propose import MdProposer, PoolProposer, Proposer
 from equibayes.learning.resample import resample

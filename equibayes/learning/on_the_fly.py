@@ -34,7 +34,7 @@ from equibayes.errors import InputError
 from equibayes.files import make_folder, remove_leftovers, write_text
 from equibayes.labelling.labellers import TIME_LIMIT_S, Refusal
 from equibayes.labelling.pool import Labels
-from equibayes.learning.exact_xyz import read_exact, write_exact
+from equibayes.data.extxyz import read_exact, write_exact
 from equibayes.learning.resample import ResampleSettings, resample
 from equibayes.learning.screen import too_close
 from equibayes.posterior.file import Posterior, load

@@ -10,7 +10,7 @@ import numpy as np
 from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
 from equibayes.files import make_folder
-from equibayes.learning.exact_xyz import read_exact
+from equibayes.data.extxyz import read_exact
 from equibayes.learning.settings import MdSettings
 from equibayes.posterior.file import Posterior
 from equibayes.simulate.trust import Trust

@@ -28,7 +28,7 @@ from equibayes.files import make_folder, remove_leftovers, write_text
 from equibayes.labelling.labellers import Label, Refusal
 from equibayes.labelling.parallel import ParallelLabels
 from equibayes.labelling.pool import Labels
-from equibayes.learning.exact_xyz import read_exact, write_exact
+from equibayes.data.extxyz import read_exact, write_exact
 
 
 @dataclass(frozen=True)

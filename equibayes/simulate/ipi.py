@@ -24,7 +24,7 @@ from equibayes.errors import InputError
 from equibayes.posterior.predict import Prediction
 from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.roomy import RoomyCell
-from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_sigma
+from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_deviations
 
 PORT = 31415
 """i-PI's usual one."""
@@ -115,7 +115,7 @@ class Client:
             "max_devi_f": deviation.largest,
             "avg_devi_f": deviation.mean,
             "min_devi_f": deviation.smallest,
-            "devi_f": atom_sigma(sigma).tolist(),
+            "devi_f": atom_deviations(sigma).tolist(),
         }
         text = np.frombuffer(json.dumps(extras).encode(), dtype=np.byte)
         return prediction.energy, prediction.forces, -volume * prediction.stress, text

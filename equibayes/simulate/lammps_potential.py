@@ -10,7 +10,7 @@ from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.lammps_atoms import LocalAtoms, StructureBuilder
 from equibayes.simulate.lammps_library import Ranks
 from equibayes.simulate.lammps_script import QUANTITIES
-from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_sigma
+from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_deviations
 from equibayes.units import KCAL_PER_MOL
 
 FIX = "equibayes"
@@ -94,7 +94,7 @@ class Potential:
             "forces": prediction.forces / self.unit,
             "virial": [float(virial[i, j] / self.unit) for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))],
             "quantities": [value / self.unit for value in quantities],
-            "sigma": atom_sigma(sigma) / self.unit,
+            "sigma": atom_deviations(sigma) / self.unit,
         }
 
     def _hand_over(self, found: dict[str, Any], count: int, tag: Any, f: Any) -> None:

@@ -25,7 +25,7 @@ DEVIATIONS = {"total": "forces_std", "epistemic": "forces_epistemic"}
 """Which σ of the forces a user may ask for, and its name in a `Prediction`."""
 
 
-def atom_sigma(sigma: FloatArray) -> FloatArray:
+def atom_deviations(sigma: FloatArray) -> FloatArray:
     """[n] eV/Å, one number an atom, from σ of force components [n, 3]; infinite where any of them is not a number."""
     each = np.sqrt(np.square(np.asarray(sigma, dtype=np.float64)).mean(1))
     return np.where(np.isfinite(each), each, np.inf)
@@ -43,7 +43,7 @@ class Deviation:
     @classmethod
     def of(cls, sigma: FloatArray) -> "Deviation":
         """From σ of force components [n, 3]."""
-        each = atom_sigma(sigma)
+        each = atom_deviations(sigma)
         return cls(float(each.max()), float(each.mean()), float(each.min()), int(each.argmax()))
 
 

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from equibayes.learning.exact_xyz import read_exact
+from equibayes.data.extxyz import read_exact
 from tests.cli import program
 from tests.simulate.posteriors import ETHANOL
 

@@ -16,7 +16,7 @@ from equibayes.errors import InputError
 from equibayes.labelling.labellers import Label, Refusal
 from equibayes.labelling.pool import PoolLabeller
 from equibayes.learning.curve import rows_of, table
-from equibayes.learning.exact_xyz import read_exact, write_exact
+from equibayes.data.extxyz import read_exact, write_exact
 from equibayes.learning.learn import Learner
 from equibayes.learning.propose import MdProposer, bare
 from equibayes.learning.settings import MdSettings, learn_config
