@@ -1,4 +1,4 @@
-"""Every setting of `equibayes learn`, typed once; `equibayes template learn` and the checks come from here."""
+"""All settings of `equibayes learn`, defined once; `equibayes template learn` and the checks use them."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -13,35 +13,37 @@ from equibayes.run.settings import SampleConfig, sample_config
 from equibayes.simulate.integrators import ENSEMBLES, Conditions
 
 STOPS = ("rounds", "budget", "target_sigma", "output")
-"""Settings that may change when a run goes on."""
+"""Settings that may change when a study is continued."""
 
 
 @dataclass(frozen=True)
 class SelectSettings:
-    """Which structures are worth a label."""
+    """Selection of structures."""
 
-    kind: str = setting("bald", "what makes a structure worth it", KINDS)
-    mode: str = setting("batch", "batch: count once what several would tell; structure: each for itself", MODES)
-    deviation: str = setting("total", "which σ is held against the trust levels", ("total", "epistemic"))
+    kind: str = setting("bald", "criterion", KINDS)
+    mode: str = setting(
+        "batch", "batch: do not count the same information twice; structure: rank each by itself", MODES
+    )
+    deviation: str = setting("total", "which σ is compared with the trust levels", ("total", "epistemic"))
     trust_lo: float | str | None = setting(
         None, "lower trust level: 0.2 eV/Å, or 3x the error on held-back frames; below: known"
     )
     trust_hi: float | str | None = setting(None, "upper trust level, likewise; above: exploded, never sent")
-    closest: float = setting(CLOSEST, "share of the sum of two covalent radii below which atoms are too close")
+    closest: float = setting(CLOSEST, "fraction of the sum of two covalent radii below which atoms are too close")
 
 
 @dataclass(frozen=True)
 class MdSettings:
     """Molecular dynamics that proposes structures."""
 
-    starts: int = setting(4, "trajectories a round, from structures spread over those that are given")
-    steps: int = setting(1000, "steps of each")
+    starts: int = setting(4, "trajectories per round, from start structures spread over the pool")
+    steps: int = setting(1000, "steps per trajectory")
     every: int = setting(20, "steps between two proposals")
     temperature: float = setting(300.0, "K")
     ensemble: str = setting("langevin", "integrator", [name for name in ENSEMBLES if name != "npt"])
     timestep: float = setting(0.5, "fs")
     tau: float = setting(100.0, "time constant of the thermostat, fs")
-    rattle: float = setting(0.05, "Å by which copies are displaced where too few structures are given to begin with")
+    rattle: float = setting(0.05, "Å, displacement of copies if there are too few initial structures")
 
     def conditions(self, seed: int) -> Conditions:
         return Conditions(self.ensemble, self.temperature, self.timestep, self.tau, seed=seed)
@@ -49,27 +51,29 @@ class MdSettings:
 
 @dataclass(frozen=True)
 class LearnConfig:
-    """All of it."""
+    """All settings of a study."""
 
-    pool: list[str] = setting([], "files with structures to choose from, or to start dynamics from (propose: md)")
-    start: str | None = setting(None, "file with labelled structures to begin with; none: some of the pool, at random")
-    start_labels: int = setting(20, "how many to begin with where start is none")
-    test: str | None = setting(None, "file with labels that is never learned from, to measure errors on")
+    pool: list[str] = setting([], "files with structures to select from, or to start dynamics from (propose: md)")
+    start: str | None = setting(None, "file with initial labelled structures; none: random structures of the pool")
+    start_labels: int = setting(20, "number of initial labels if start is none")
+    test: str | None = setting(None, "file with labels to measure errors on; never used for training")
     output: str | None = setting(None, "folder for the rounds")
-    propose: str = setting("pool", "where structures come from", ("pool", "md"))
-    labeller: str = setting("pool", "pool: labels that the pool has; xtb, gfn2-xtb, pbe/def2-svp … any engine")
+    propose: str = setting("pool", "source of structures", ("pool", "md"))
+    labeller: str = setting("pool", "pool: the labels of the pool; or an engine: xtb, gfn2-xtb, pbe/def2-svp …")
     labeller_settings: dict[str, Any] = setting({}, "keyword arguments of the engine")
     label_seconds: float = setting(600.0, "time limit for one structure, s")
-    rounds: int = setting(10, "rounds after the first, at most")
-    per_round: int = setting(10, "labels to ask for in each round")
-    budget: int | None = setting(None, "labels to ask for in all, those to begin with included; none: no limit")
+    rounds: int = setting(10, "largest number of rounds after the first")
+    per_round: int = setting(10, "labels per round")
+    budget: int | None = setting(None, "total number of labels, including the initial ones; none: no limit")
     target_sigma: float | None = setting(
-        None, "stop where the RMS σ of force components over what could be asked is below this, eV/Å"
+        None, "stop when the RMS σ of force components of unlabelled proposals is below this, eV/Å"
     )
-    select: SelectSettings = section(SelectSettings, "which structures are worth a label")
+    select: SelectSettings = section(SelectSettings, "selection of structures")
     md: MdSettings = section(MdSettings, "dynamics that proposes structures")
-    resample: ResampleSettings = section(ResampleSettings, "how the posterior follows when labels were added")
-    sample: SampleConfig = section(SampleConfig, "the first posterior, and what stays the same in all of them")
+    resample: ResampleSettings = section(ResampleSettings, "how the posterior is updated when labels are added")
+    sample: SampleConfig = section(
+        SampleConfig, "sampling of the first posterior, and of all later ones unless resample changes it"
+    )
 
     def __post_init__(self) -> None:
         least = {"start_labels": 1, "rounds": 0, "per_round": 1, "budget": 1, "md.starts": 1, "md.steps": 1}
@@ -94,7 +98,7 @@ class LearnConfig:
             raise InputError("propose=md: new structures have no label in a pool; name an engine with --labeller")
 
     def identity(self) -> dict[str, Any]:
-        """What must stay the same when a run goes on."""
+        """Settings that must not change when a study is continued."""
         return {name: value for name, value in asdict(self).items() if name not in STOPS}
 
 

@@ -43,7 +43,7 @@ def test_on_the_fly_killed_at_random_moments(tmp_path: Path) -> None:
     broken.mkdir()
     status, out, err = program.run(LEARN, whole)
     assert (status, err) == (0, ""), out
-    assert "learned      from 4 labels; the posterior now: label-0003/fly.posterior" in out
+    assert "learned      from 4 labels; latest posterior: label-0003/fly.posterior" in out
     rng, resume, folders = random.Random(0), [], 0
     for _ in range(3):
         process = program.start([*LEARN, *resume], broken, slow_disk=0.02)

@@ -11,9 +11,9 @@ from ase.calculators.emt import EMT
 from ase.io import read as ase_read
 
 from equibayes.data import Structure
+from equibayes.data.extxyz import read_exact
 from equibayes.errors import InputError
 from equibayes.labelling.labellers import Label, Refusal
-from equibayes.data.extxyz import read_exact
 from equibayes.learning.on_the_fly import FlyResult, on_the_fly, training_frames
 from equibayes.learning.resample import ResampleSettings
 from equibayes.posterior.file import load

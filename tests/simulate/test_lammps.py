@@ -15,7 +15,7 @@ from ase.md.verlet import VelocityVerlet
 
 from equibayes.errors import InputError, InputWarning
 from equibayes.simulate.calculator import Calculator
-from equibayes.simulate.lammps import Potential, attach, run_script
+from equibayes.simulate.lammps import LammpsPotential, attach, run_script
 from equibayes.simulate.lammps_library import open_lammps
 from equibayes.simulate.trust import Trust, atom_sigma
 from equibayes.units import KCAL_PER_MOL
@@ -48,7 +48,7 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def attached(folder: Path, atoms: Atoms, **options: Any) -> tuple[Any, Potential]:
+def attached(folder: Path, atoms: Atoms, **options: Any) -> tuple[Any, LammpsPotential]:
     elements = sorted(set(atoms.symbols))
     lmp = quiet_lammps(folder, atoms, elements, options.pop("units", "metal"))
     options = {"elements": elements, "device": "cpu", **options}
