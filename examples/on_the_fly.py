@@ -33,7 +33,7 @@ from equibayes.run.progress import PlainDisplay
 from equibayes.run.settings import SampleConfig, sample_config
 from equibayes.simulate.frames import read_frames
 from equibayes.simulate.integrators import Conditions
-from equibayes.simulate.log import describe
+from equibayes.simulate.log import describe_step
 from equibayes.simulate.trust import Deviation, Trust
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -130,7 +130,7 @@ def fly(flight: Flight, data: Dataset, first: Posterior, labeller: Labeller, wor
         gap=flight.gap,
         every=flight.every,
         resume=(work / "fly-md" / "state.safetensors").exists(),
-        display=PlainDisplay(describe=describe),
+        display=PlainDisplay(describe=describe_step),
     )
 
 

@@ -163,7 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
     observables = parse_observables(arguments.observe, start)
     calculator = _calculator(posterior, arguments, device)
     oracle = _oracle(arguments, posterior, device)
-    display = partial(choose_display, "dynamics", log.describe)
+    display = partial(choose_display, "dynamics", log.describe_step)
     try:
         result = run_md(
             calculator,

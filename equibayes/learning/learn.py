@@ -27,7 +27,7 @@ from equibayes.learning.propose import MdProposer, PoolProposer, Proposer
 from equibayes.learning.resample import resample
 from equibayes.learning.rounds import Round
 from equibayes.learning.screen import STATES, screen, sound
-from equibayes.learning.select import Choice, deviations, select
+from equibayes.learning.select import Choice, deviations, select_structures
 from equibayes.learning.settings import LearnConfig
 from equibayes.learning.study import Inputs, check_same_study, with_species
 from equibayes.posterior.file import Posterior, load
@@ -111,7 +111,7 @@ class Learner:
         states = screen(proposals, np.zeros(len(proposals)), self._digests(None), None, config.select.closest)
         good = [i for i, state in enumerate(states) if state == "candidate"]
         count = min(config.start_labels, config.budget or config.start_labels)
-        chosen = select("random", good, count, seed=[config.sample.seed, 0])
+        chosen = select_structures("random", good, count, seed=[config.sample.seed, 0])
         if not chosen:
             raise InputError(
                 "no structure of the pool can be labelled: all are test frames, or have atoms that are too close"
@@ -220,7 +220,7 @@ class Learner:
             train, _ = self._parts(current)
             points["points"] = descriptors(posterior, own, self.device)
             points["known_points"] = descriptors(posterior, list(train), self.device)
-        chosen = select(
+        chosen = select_structures(
             config.select.kind,
             candidates,
             left,

@@ -39,7 +39,7 @@ def deviations(predictions: Sequence[Prediction], deviation: str = "total") -> l
     return [Deviation.of(getattr(prediction, DEVIATIONS[deviation])) for prediction in predictions]
 
 
-def select(
+def select_structures(
     kind: str,
     candidates: Sequence[int],
     count: int,

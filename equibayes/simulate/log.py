@@ -56,7 +56,7 @@ def line(now: Observation) -> str:
     )
 
 
-def describe(record: dict[str, Any]) -> dict[str, str]:
+def describe_step(record: dict[str, Any]) -> dict[str, str]:
     """What a display shows of a step (see `run/progress.py`), or of learning while the simulation waits."""
     if "learning" in record:
         return {"learning": record["learning"]}

@@ -33,11 +33,11 @@ from equibayes.run.progress import Display, Silent
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.integrators import Conditions, Integrator
 from equibayes.simulate.oracle import Oracle, Query
-from equibayes.simulate.reporter import Reporter, check_trajectory, state_file
+from equibayes.simulate.reporter import MdReporter, check_trajectory, state_file
 from equibayes.simulate.state import MdState, load_state
 from equibayes.simulate.statistics import Statistics
 from equibayes.simulate.trust import Deviation
-from equibayes.simulate.watch import Ending, Observation, Watch, judge
+from equibayes.simulate.watch import Ending, Observation, Watch, ending_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ def run_md(
         raise InputError(f"steps {steps}: must be at least 1")
     check_trajectory(output, resume=resume, overwrite=overwrite)
     identity = _identity(calculator, start, conditions, watch) | (oracle.identity if oracle else {})
-    reporter = Reporter(output, steps, conditions, watch, identity, display)
+    reporter = MdReporter(output, steps, conditions, watch, identity, display)
     simulation = _Simulation(calculator, start, conditions, watch, reporter, oracle)
     simulation.atoms.get_forces()  # reports a faulty start before anything is written
     with lock(make_folder(reporter.folder)):
@@ -114,7 +114,7 @@ class _Simulation:
         start: Atoms,
         conditions: Conditions,
         watch: Watch,
-        reporter: Reporter,
+        reporter: MdReporter,
         oracle: Oracle | None,
     ) -> None:
         self.atoms = Atoms(start.numbers, start.positions, cell=start.cell, pbc=start.pbc)
@@ -199,7 +199,7 @@ class _Simulation:
         """Judge the present frame and report it."""
         now = self._observe()
         self.reporter.record(now)
-        ending = judge(now, self.watch, self.timestep)
+        ending = ending_of(now, self.watch, self.timestep)
         keep = now.state == "candidate" and self.watch.on_uncertain != "log" and self.reporter.candidate(now)
         if keep and ending is None and self.oracle is not None:
             ending = self._ask(now)

@@ -47,7 +47,7 @@ def check_trajectory(output: str | Path, *, resume: bool, overwrite: bool) -> No
         )
 
 
-class Reporter:
+class MdReporter:
     """Writes what a simulation reports; counts candidates and gathers statistics.
 
     steps     steps in all

@@ -80,7 +80,7 @@ class Ending:
     exploded: bool = False
 
 
-def judge(now: Observation, watch: Watch, timestep_fs: float) -> Ending | None:
+def ending_of(now: Observation, watch: Watch, timestep_fs: float) -> Ending | None:
     """Whether this step ends the simulation."""
     if not np.isfinite(now.results["forces"]).all():
         return Ending(f"exploded at step {now.step}: forces are not finite", exploded=True)

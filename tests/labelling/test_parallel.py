@@ -75,7 +75,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     answers = labels.label_many([structure], patience=float("inf"))
     labels._jobs[structure.geometry_digest()] = job = parallel_labels.Job(structure)
     labels._waiting.append(structure.geometry_digest())
-    labels._go_on(0.1)
+    labels._dispatch(0.1)
     while not once.exists():
         time.sleep(0.05)
     ray.kill(job.worker)
@@ -108,7 +108,7 @@ def test_a_slow_label_does_not_keep_sampling_waiting(tmp_path: Path, monkeypatch
     try:
         study(0)
         first = Round(tmp_path / "study", 0)
-        assert "round 0: 1 slow label(s) will join a later round" in words
+        assert "round 0: 1 slow label(s) left for a later round" in words
         assert len(first.labelled()) == len(first.training_data({})) == 4
         assert len(labels._jobs) == 1
         while not ray.wait(list(labels._running), timeout=20)[0]:

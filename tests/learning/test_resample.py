@@ -96,7 +96,7 @@ def test_short_and_without_a_noise_free_start() -> None:
     assert plan.at(0).temperature == 1.0
     assert plan.freeze_mass_at == 5
     assert warm_config(small_config(), ResampleSettings(initial=1e-6)).burn_in.initial == 1e-5, "never below its end"
-    with pytest.raises(InputError, match=r"resample\.burn_in=0: must be a share above 0"):
+    with pytest.raises(InputError, match=r"resample\.burn_in=0: must be a fraction above 0"):
         ResampleSettings(burn_in=0)
 
 

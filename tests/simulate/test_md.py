@@ -15,7 +15,7 @@ from equibayes.run.progress import Silent
 from equibayes.simulate import md
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.integrators import Conditions
-from equibayes.simulate.log import COLUMNS, describe, read_log
+from equibayes.simulate.log import COLUMNS, describe_step, read_log
 from equibayes.simulate.md import MdResult, run_md
 from equibayes.simulate.observables import single_sample
 from equibayes.simulate.oracle import Query, Reply
@@ -356,11 +356,11 @@ def test_display_is_told(tmp_path: Path) -> None:
     listener = Listener()
     run(tmp_path / "t.xyz", 20, watch=Watch(Trust(100.0)), display=listener)
     assert [record["step"] for record in listener.shown] == [0, 10, 20]
-    words = describe(listener.shown[0])
+    words = describe_step(listener.shown[0])
     assert words["T"].endswith(" K")
     assert words["largest σ"].endswith(" meV/Å")
     assert words["frame"] == "trusted"
-    assert describe({"step": 3, "temperature": 1.0, "largest_sigma": np.inf})["largest σ"] == "not finite"
+    assert describe_step({"step": 3, "temperature": 1.0, "largest_sigma": np.inf})["largest σ"] == "not finite"
 
 
 def test_example_of_the_docstring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
