@@ -14,11 +14,11 @@ examples:
   equibayes lammps water.posterior in.water --elements O H --trust-hi 5x --var temperature=350
   mpirun -n 4 equibayes lammps water.posterior in.water --elements O H
 
-The script is an ordinary one, in units metal or real.  It needs no pair_style; if it has one, its forces are added to those of
-the posterior.  Energy, forces and virial of the posterior are part of pe and press, and are used by thermostats, barostats and
-minimize.  The script may also use
+The script is an ordinary one, in units metal or real.  It needs no pair_style; if it has one, its forces are added to
+those of the posterior.  Energy, forces and virial of the posterior are part of pe and press, and are used by
+thermostats, barostats and minimize.  The script may also use
 
-  v_max_devi_f v_avg_devi_f v_min_devi_f   largest, mean and smallest deviation per atom (root mean square of its three force σ)
+  v_max_devi_f v_avg_devi_f v_min_devi_f   largest, mean and smallest deviation per atom (RMS of its three force σ)
   v_energy_std                             σ of the energy
   d_devi_f                                 deviation of each atom, for dump custom, compute reduce …
   ${trust_lo} ${trust_hi}                  the trust levels given here
@@ -29,8 +29,9 @@ in the script's units, for instance
   dump d all custom 100 out.dump id element x y z d_devi_f
   fix stop all halt 1 v_max_devi_f > ${trust_hi} error soft
 
-The potential is inserted before the first line that uses one of these names or runs (run, minimize, rerun), or at the line
-'# equibayes here'; the box must exist by then.  Assign elements to atom types with --elements, or with labelmap in the script.
+The potential is inserted before the first line that uses one of these names or runs (run, minimize, rerun), or at the
+line '# equibayes here'; the box must exist by then.  Assign elements to atom types with --elements, or with labelmap
+in the script.
 
 MPI ranks share the work of LAMMPS; the posterior is evaluated on the first rank, with all its threads or its GPU.
 """

@@ -29,10 +29,11 @@ examples:
   equibayes learn pool.xyz -o study --labeller pbe/def2-svp --cluster auto --label-workers 16    on a Ray cluster
   equibayes learn study.yaml                 all settings from a file; equibayes template learn prints one
 
-Each round has a folder in FOLDER with its choice and the reasons, labels, data and posterior; learning.csv and learning.svg show
-error and σ against the number of labels.  The same command continues an interrupted study; with more --rounds or --budget it
-extends a finished one.  With --resume it stops if FOLDER contains no study, instead of beginning one.
-Structures that are labelled, that have exploded or whose atoms are too close are never sent to the labeller.
+Each round has a folder in FOLDER with its choice and the reasons, labels, data and posterior; learning.csv and
+learning.svg show error and σ against the number of labels.  The same command continues an interrupted study; with
+more --rounds or --budget it extends a finished one.  With --resume it stops if FOLDER contains no study, instead of
+beginning one.  Structures that are labelled, that have exploded or whose atoms are too close are never sent to the
+labeller.
 """
 # option: setting
 _OPTIONS = {
@@ -61,14 +62,14 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "learn",
         help="active learning: label what the model does not know",
-        description="Active learning: propose structures, select the most informative, label them, sample again, until a limit.",
+        description="Active learning: propose structures, select the most informative, label them, sample again.",
         epilog=_EPILOG,
     )
     parser.add_argument(
         "settings",
         nargs="*",
         metavar="POOL | CONFIG.yaml | section.key=value",
-        help="files with structures to select from (or to start dynamics from), and settings; later ones take precedence",
+        help="files with structures to select from (or to start dynamics from), and settings; the last one counts",
     )
     parser.add_argument("-o", "--output", metavar="FOLDER", help="folder for the rounds")
     parser.add_argument("--start", metavar="DATA", help="initial labelled structures (default: random ones of POOL)")

@@ -32,14 +32,17 @@ examples:
   equibayes md out.posterior start.xyz -o hot.xyz --steps 40000 … --resume      continue or extend a run, bit for bit
   equibayes md out.posterior start.xyz -o fly.xyz --steps 20000 --temperature 300 --trust-lo 3x --on-uncertain learn \\
       --labeller gfn2-xtb --data train.xyz               learn on the fly: label uncertain frames and continue
-  equibayes md out.posterior start.xyz -o obs.xyz --steps 20000 --temperature 300 --observe "distance 0 1" --observe "rdf O H"
+  equibayes md out.posterior start.xyz -o obs.xyz --steps 20000 --temperature 300 \\
+      --observe "distance 0 1" --observe "rdf O H"
 
-The deviation of an atom is the root mean square of its three force σ.  Between the trust levels a frame is a candidate for
-labelling; above the upper level it has exploded and is never kept.  A σ that is not finite means that the model does not know.
+The deviation of an atom is the root mean square of its three force σ.  Between the trust levels a frame is a
+candidate for labelling; above the upper level it has exploded and is never kept.  A σ that is not finite means that
+the model does not know.
 
-The folder TRAJ-md beside TRAJ.xyz contains md.log (max_devi_f, avg_devi_f, min_devi_f …), md.svg, candidates.xyz, summary.json
-and the state for --resume; with a labeller also labels.xyz, asked.json and a folder for every label.
-Settings of engine and sampler: label_seconds=60 labeller_settings.charge=1 resample.burn_in=0.1 sample.burn_in.steps=2000.
+The folder TRAJ-md beside TRAJ.xyz contains md.log (max_devi_f, avg_devi_f, min_devi_f …), md.svg, candidates.xyz,
+summary.json and the state for --resume; with a labeller also labels.xyz, asked.json and a folder for every label.
+Settings of engine and sampler: label_seconds=60 labeller_settings.charge=1 resample.burn_in=0.1
+sample.burn_in.steps=2000.
 """
 
 
@@ -47,7 +50,7 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "md",
         help="molecular dynamics with uncertainties",
-        description="Molecular dynamics with ASE's integrators; the uncertainty of the forces is monitored at every step.",
+        description="Molecular dynamics with ASE's integrators, with the uncertainty of the forces at every step.",
         epilog=_EPILOG,
     )
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
@@ -103,8 +106,8 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
     watch.add_argument(
         "--data",
         metavar="DATA",
-        help="for learn: the data that the posterior was sampled from; the options for labels and units below then refer to "
-        "DATA, otherwise to START.xyz",
+        help="for learn: the data that the posterior was sampled from; the options for labels and units below then "
+        "refer to DATA, otherwise to START.xyz",
     )
     add_deviation_option(watch)
     watch.add_argument(
@@ -126,8 +129,8 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="WHAT",
-        help='"distance 0 1" (atoms counted from 0), "rdf O H" or "energy", with uncertainties over the samples; can be repeated. '
-        "All but the energy need one more simulation per sample",
+        help='"distance 0 1" (atoms counted from 0), "rdf O H" or "energy", with uncertainties over the samples; '
+        "can be repeated.  All but the energy need one more simulation per sample",
     )
     observe.add_argument(
         "--discard",

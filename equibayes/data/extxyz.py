@@ -1,7 +1,7 @@
 """The one writer of extended xyz, and files that keep every bit of a structure.
 
-ASE's writer rounds columns to eight decimals.  With `exact=True` each number is the shortest text that reads back as the same
-number, so that a structure can be identified by its geometry after it has been written and read.
+ASE's writer rounds columns to eight decimals.  With `exact=True` each number is the shortest text that reads back as
+the same number, so that a structure can be identified by its geometry after it has been written and read.
 """
 
 import warnings
@@ -22,7 +22,8 @@ from equibayes.files import write_text
 def frame_text(
     structure: Structure, info: Mapping[str, Any], arrays: Mapping[str, np.ndarray], *, exact: bool = False
 ) -> str:
-    """One frame: geometry of `structure`, then `info` (numbers, words, arrays) and `arrays` ([n] or [n, c] per atom), in order.
+    """One frame: geometry of `structure`, then `info` (numbers, words, arrays) and `arrays` ([n] or [n, c] per atom),
+    in order.
 
     Labels of the structure are not written: put them into `info` and `arrays` under the names they should have.
     """

@@ -1,7 +1,7 @@
 """A faster linear algebra library for engines that ship with a slow one.
 
-A library that replaces another must be loaded before the process starts, through LD_PRELOAD.  Intel's MKL in its LP64 interface
-has the symbols of the reference BLAS and LAPACK.
+A library that replaces another must be loaded before the process starts, through LD_PRELOAD.  Intel's MKL in its LP64
+interface has the symbols of the reference BLAS and LAPACK.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     with Labeller("gfn2-xtb") as labeller:
         answer = labeller.label(structure)      # a Label, or a Refusal with the reason
 
-The engine runs in a separate process, which serves many structures: a library can be loaded into it before Python starts, and
-an engine that crashes or hangs affects nothing else.  Any failure with a structure is a `Refusal`; the next structure gets a
-working engine again.
+The engine runs in a separate process, which serves many structures: a library can be loaded into it before Python
+starts, and an engine that crashes or hangs affects nothing else.  Any failure with a structure is a `Refusal`; the
+next structure gets a working engine again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ START_LIMIT_S = 120.0
 class Label:
     """The result of an engine.
 
-    energy: eV, relative to the engine's own zero.
-    forces: [n, 3] eV/Å, minus the gradient of this energy.
-    seconds: computing time.
-    stress: [3, 3] eV/Å³ with ASE's sign, for structures periodic in three directions, if the engine computes it; else None.
+    energy: eV, relative to the engine's own zero. forces: [n, 3] eV/Å, minus the gradient of this energy. seconds:
+    computing time. stress: [3, 3] eV/Å³ with ASE's sign, for three-dimensional periodic structures if the engine
+    computes it, else None.
     """
 
     energy: float
@@ -77,8 +76,8 @@ class Labeller:
     settings: keyword settings of the engine.  Paths in them must be absolute: the process runs in a temporary folder.
     time_limit_s: seconds for one structure, after which the process is killed and the structure refused.
     threads: processor threads of the engine.
-    follow: start from the wave function of the previous structure, if the engine can.  Faster along a trajectory, but the
-        labels then depend, within the convergence threshold, on the previous structures.
+    follow: start from the wave function of the previous structure, if the engine can.  Faster along a trajectory, but
+        the labels then depend, within the convergence threshold, on the previous structures.
 
     Raises `InputError` if the engine is unknown, is not installed or refuses its settings.
     """

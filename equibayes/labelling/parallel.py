@@ -4,9 +4,9 @@
     for number, answer in labeller.label_many(structures):     # in the order in which they finish
         …
 
-Every worker runs an engine with a time limit (see `labellers.py`).  A refused structure is tried again by another worker; one
-whose worker or node dies is restarted.  A structure that takes much longer than the others is not waited for: its worker
-continues, and a later call gets the answer.
+Every worker runs an engine with a time limit (see `labellers.py`).  A refused structure is tried again by another
+worker; one whose worker or node dies is restarted.  A structure that takes much longer than the others is not waited
+for: its worker continues, and a later call gets the answer.
 """
 
 import time
@@ -98,7 +98,8 @@ class ParallelLabeller:
     def label_many(
         self, structures: Sequence[Structure], *, patience: float | None = None
     ) -> Iterator[tuple[int, Label | Refusal]]:
-        """Numbers of structures with their answers, as they finish; slow ones are left out once there is another answer.
+        """Numbers of structures with their answers, as they finish; slow ones are left out once there is another
+        answer.
 
         patience: 0 returns finished answers without waiting.
         """

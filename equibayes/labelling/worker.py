@@ -42,7 +42,9 @@ def main(descriptor: int) -> None:
 
 
 def _answer(question: Any, order: Order, calculator: BaseCalculator | None) -> tuple[Answer, BaseCalculator | None]:
-    """Label or refusal, and the calculator for the next structure: none after a failure, which leaves it in an unknown state."""
+    """Label or refusal, and the calculator for the next structure: none after a failure, which leaves it in an
+    unknown state.
+    """
     numbers, positions, cell, pbc = question
     atoms = Atoms(numbers=numbers, positions=positions, cell=cell, pbc=pbc)
     try:

@@ -57,7 +57,7 @@ def curve_table(rows: Sequence[Row], title: str) -> Table:
 
 
 LEGEND = (
-    "meV and meV/Å; F, E: forces and energies of the test set; σ-F: RMS of the predicted σ of the test set; σ left, largest: RMS "
+    "meV and meV/Å; F, E: forces and energies of the test set; σ-F: RMS of its predicted σ; σ left, largest: RMS "
     "over force components, and the largest per atom, of structures that could still be labelled"
 )
 

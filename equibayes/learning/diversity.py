@@ -18,8 +18,8 @@ def descriptors(
 ) -> np.ndarray:
     """[structures, k·C]: invariant features averaged over atoms, concatenated over samples.
 
-    Every sample has its own features; after concatenation, distances average over samples.  The features themselves cannot be
-    averaged, since those of different networks do not correspond.
+    Every sample has its own features; after concatenation, distances average over samples.  The features themselves
+    cannot be averaged, since those of different networks do not correspond.
     """
     samples, species_of, r_max = posterior.samples.to(device), posterior.species_of, posterior.network.r_max
     weights = posterior.model.layout.forward_weights(samples)
@@ -36,9 +36,11 @@ def descriptors(
 def farthest_points(
     points: np.ndarray, weight: np.ndarray, count: int, known: np.ndarray | None = None
 ) -> tuple[list[int], list[float]]:
-    """Indices of `count` points [n, d], each with the largest weight times distance to those chosen before and to `known` [m, d].
+    """Indices of `count` points [n, d], each with the largest weight times distance to those chosen before and to
+    `known` [m, d].
 
-    Distances are in units of the spread of the points.  If nothing is known, the first has the largest weight (value: inf).
+    Distances are in units of the spread of the points.  If nothing is known, the first has the largest weight (value:
+    inf).
     """
     scale = float(np.sqrt(np.square(points - points.mean(0)).sum(1).mean())) or 1.0
     distance = np.full(len(points), np.inf)

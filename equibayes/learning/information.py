@@ -1,7 +1,7 @@
 """The information that a label would give, from the k posterior samples: pure functions of arrays.
 
-Under sample s the force components of a structure are f_s + noise, with the predicted noise σ_a.  Deviations of the samples
-from their mean, divided by the noise, are the rows of
+Under sample s the force components of a structure are f_s + noise, with the predicted noise σ_a.  Deviations of the
+samples from their mean, divided by the noise, are the rows of
 
     Z [k, 3n],    Z_sc = (f_sc − mean_s f_sc) / σ_a,c
 

@@ -6,7 +6,8 @@
 | asked.json                               | all queries: step, σ, error of the model, or why the engine failed  |
 | label-0000/label.xyz, or refused.txt     | the answer to the first query, as soon as it is known               |
 
-Each file is complete or absent and follows from those before it: a killed run asks nothing twice and ends in the same files.
+Each file is complete or absent and follows from those before it: a killed run asks nothing twice and ends in the same
+files.
 """
 
 import json

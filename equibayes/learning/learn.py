@@ -3,8 +3,8 @@
     learner = Learner(config, Inputs(pool, start, test), labeller, "study")
     reason = learner.run()
 
-Every decision is written before it is used (see `rounds.py`), and all random numbers follow from the seed and the number of the
-round: a killed run is continued by the same command and ends in the same files.
+Every decision is written before it is used (see `rounds.py`), and all random numbers follow from the seed and the
+number of the round: a killed run is continued by the same command and ends in the same files.
 """
 
 from collections.abc import Callable
@@ -152,7 +152,9 @@ class Learner:
         return found
 
     def _parts(self, current: Round) -> tuple[Dataset, Dataset]:
-        """Training and held-back frames; the latter always come from the first round, since chains remember what they have seen."""
+        """Training and held-back frames; the latter always come from the first round, since chains remember what they
+        have seen.
+        """
         config, data = self.config.sample, current.training_data(self.isolated)
         first = Round(self.folder, 0).training_data(self.isolated)
         train, validation = hold_back(first, config.data.validation, config.seed)

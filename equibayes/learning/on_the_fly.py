@@ -1,14 +1,14 @@
-"""Learning on the fly: dynamics that calls an engine where the model is uncertain, learns from the label, and continues.
+"""Learning on the fly: dynamics that calls an engine where the model is uncertain, and learns from the label.
 
     result = on_the_fly(posterior, data, atoms, Conditions("bussi"), 2000, labeller, Trust(0.1, 1.0), config, "fly.xyz")
 
-At every step the largest deviation of the frame is compared with the trust levels (`simulate/watch.py`, on_uncertain="label").
-A candidate is labelled (`label_candidates.py`), the label joins the data, the chains continue from their samples (`resample.py`),
-and the same positions and momenta move on under the new posterior.  Above the upper level, or where σ is not finite, the
-trajectory ends without a query.
+At every step the largest deviation of the frame is compared with the trust levels (`simulate/watch.py`,
+on_uncertain="label").  A candidate is labelled (`label_candidates.py`), the label joins the data, the chains continue
+from their samples (`resample.py`), and the same positions and momenta move on under the new posterior.  Above the
+upper level, or where σ is not finite, the trajectory ends without a query.
 
-Each label has its folder, label-0000 …; data.xyz in it contains all data after this label and fly.posterior the posterior
-sampled from them.
+Each label has its folder, label-0000 …; data.xyz in it contains all data after this label and fly.posterior the
+posterior sampled from them.
 """
 
 import json
@@ -140,8 +140,9 @@ class LearnOnTheFly(LabelCandidates):
         away = abs(label.energy - float(query.results["energy"])) / len(label)
         if self.first.reference.knows(label.numbers) and away > FAR_OFF:
             raise InputError(
-                f"step {query.step}: the labeller's energy differs from the model's by {away:.3g} eV per atom, so the data "
-                "are of another level of theory; label them with the same engine first (equibayes learn --labeller …)"
+                f"step {query.step}: the labeller's energy differs from the model's by {away:.3g} eV per atom, "
+                "so the data are of another level of theory; label them with the same engine first "
+                "(equibayes learn --labeller …)"
             )
 
 

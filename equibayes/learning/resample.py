@@ -1,12 +1,12 @@
 """Update a posterior with more data: chains continue from its samples instead of starting at random weights.
 
-The target is unchanged: the prior of the settings, N(0, I), and the likelihood of all data.  Only the start differs, so that the
-burn-in can be short.  The mass is estimated again in its first part, since the new data change the gradients.  Noise and
-minibatches also use a new seed.  With the old one, every restart would push the chains in the same direction: over seventeen
-labels on the fly, σ grew from 143 to 232 meV/Å.
+The target is unchanged: the prior of the settings, N(0, I), and the likelihood of all data.  Only the start differs,
+so that the burn-in can be short.  The mass is estimated again in its first part, since the new data change the
+gradients.  Noise and minibatches also use a new seed.  With the old one, every restart would push the chains in the
+same direction: over seventeen labels on the fly, σ grew from 143 to 232 meV/Å.
 
-The scales of the network (type_names, avg_num_neighbors, per_type_energy_scales) and the energy reference are those of the
-earlier posterior: with other scales the same weights would be another function.
+The scales of the network (type_names, avg_num_neighbors, per_type_energy_scales) and the energy reference are those
+of the earlier posterior: with other scales the same weights would be another function.
 """
 
 import hashlib

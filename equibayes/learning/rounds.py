@@ -11,8 +11,8 @@
 | measured.json   | errors and σ on the test set                                                                 |
 | survey.json     | σ of this posterior on the proposals for the next round                                      |
 
-Each file is complete or absent, and follows from those above and from the previous round.  A killed run continues with the first
-missing file.
+Each file is complete or absent, and follows from those above and from the previous round.  A killed run continues
+with the first missing file.
 """
 
 import json

@@ -1,11 +1,11 @@
 """Selection of the structures to be labelled, each with a reason.
 
-| kind      | mode structure                           | mode batch                                                        |
-|-----------|------------------------------------------|-------------------------------------------------------------------|
-| sigma     | the largest σ of an atom                 | the largest σ that remains after labelling those before it        |
-| bald      | the most information about the posterior | the most information in addition to those before it               |
-| diversity | –                                        | σ times distance from all labelled or chosen structures, in features |
-| random    | any, as a control                        | the same                                                          |
+| kind      | mode structure                           | mode batch                                                 |
+|-----------|------------------------------------------|------------------------------------------------------------|
+| sigma     | the largest σ of an atom                 | the largest σ that remains after labelling those before it |
+| bald      | the most information about the posterior | the most information in addition to those before it        |
+| diversity | –                                        | σ times feature distance from labelled or chosen ones      |
+| random    | any, as a control                        | the same                                                   |
 
 `screen.py` decides before which structures may be sent at all.
 """

@@ -1,7 +1,7 @@
 """Progress shown to the user: a bar with a table of numbers on a terminal, occasional plain lines in a log file.
 
-A run, of chains or of molecular dynamics, reports records to a `Display`.  What a record shows is decided by the function given
-to the display: `describe` for chains, `simulate.log.describe_step` for molecular dynamics.
+A run, of chains or of molecular dynamics, reports records to a `Display`.  What a record shows is decided by the
+function given to the display: `describe` for chains, `simulate.log.describe_step` for molecular dynamics.
 """
 
 import sys

@@ -4,15 +4,15 @@
     atoms.get_forces()                                # eV/Å, the mean over the samples
     atoms.calc.results["forces_uncertainty"]          # [n, 3] eV/Å, standard deviations
 
-| result                                                        | shape     | unit  |                                            |
-|---------------------------------------------------------------|-----------|-------|--------------------------------------------|
-| energy, free_energy                                           |           | eV    | the same                                   |
-| forces                                                        | [n, 3]    | eV/Å  |                                            |
-| stress                                                        | [6]       | eV/Å³ | Voigt, ASE's sign; periodic cells only     |
-| energy_uncertainty, energy_epistemic, energy_aleatoric        |           | eV    | total, spread of the samples, noise        |
-| forces_uncertainty, forces_epistemic, forces_aleatoric        | [n, 3]    | eV/Å  |                                            |
-| stress_uncertainty, stress_epistemic                          | [6]       | eV/Å³ | equal: the model has no noise of stress    |
-| energy_ensemble [k], forces_ensemble [n, 3, k], stress_ensemble [6, k] | | | with `members=True`: every sample           |
+| result                                                 | shape  | unit  |                                        |
+|--------------------------------------------------------|--------|-------|----------------------------------------|
+| energy, free_energy                                    |        | eV    | the same                               |
+| forces                                                 | [n, 3] | eV/Å  |                                        |
+| stress                                                 | [6]    | eV/Å³ | Voigt, ASE's sign; periodic cells only |
+| energy_uncertainty, energy_epistemic, energy_aleatoric |        | eV    | total, spread of the samples, noise    |
+| forces_uncertainty, forces_epistemic, forces_aleatoric | [n, 3] | eV/Å  |                                        |
+| stress_uncertainty, stress_epistemic                   | [6]    | eV/Å³ | equal: stress has no noise             |
+| energy_ensemble, forces_ensemble, stress_ensemble      | …, k   |       | with `members=True`: samples last      |
 
 All σ except that of stress are calibrated if the posterior file is.
 """

@@ -7,8 +7,8 @@
 | langevin | Vanden-Eijnden and Ciccotti's                  | nothing                       | all 3n                   |
 | npt      | isotropic Martyna-Tobias-Klein, Nosé-Hoover    | the extended energy           | all 3n                   |
 
-nve and bussi conserve the total momentum and, without a cell, the angular momentum.  Both start at 0 and are not degrees of
-freedom: ethanol has 21 of 27, and a thermostat that counted all would heat the molecule by 29 %.
+nve and bussi conserve the total momentum and, without a cell, the angular momentum.  Both start at 0 and are not
+degrees of freedom: ethanol has 21 of 27, and a thermostat that counted all would heat the molecule by 29 %.
 """
 
 from collections.abc import Callable

@@ -1,13 +1,13 @@
 """A posterior as a client of i-PI and other programs with its socket protocol: path integrals, replica exchange …
 
-The other program listens, sends positions, and asks for energy, forces and virial.  Uncertainties are sent as "extras", a JSON
-text that i-PI writes to its own files (`<trajectory extra_type="max_devi_f"> extras </trajectory>`):
+The other program listens, sends positions, and asks for energy, forces and virial.  Uncertainties are sent as
+"extras", a JSON text that i-PI writes to its own files (`<trajectory extra_type="max_devi_f"> extras </trajectory>`):
 
-| key                                  |            | unit |                                                                    |
-|--------------------------------------|------------|------|--------------------------------------------------------------------|
-| energy_std, energy_epistemic         | numbers    | eV   | σ of the energy, and its epistemic part                            |
-| max_devi_f, avg_devi_f, min_devi_f   | numbers    | eV/Å | largest, mean, smallest deviation per atom                         |
-| devi_f                               | [n]        | eV/Å | deviation of each atom                                             |
+| key                                |         | unit |                                            |
+|------------------------------------|---------|------|--------------------------------------------|
+| energy_std, energy_epistemic       | numbers | eV   | σ of the energy, and its epistemic part    |
+| max_devi_f, avg_devi_f, min_devi_f | numbers | eV/Å | largest, mean, smallest deviation per atom |
+| devi_f                             | [n]     | eV/Å | deviation of each atom                     |
 """
 
 import json
@@ -31,7 +31,8 @@ PORT = 31415
 
 
 def connect(host: str, port: int | None, unix: str | None, patience: float) -> socket.socket:
-    """Connect to the listening program, by host and port or by Unix socket; wait up to `patience` seconds for it to start.
+    """Connect to the listening program, by host and port or by Unix socket; wait up to `patience` seconds for it to
+    start.
 
     unix: i-PI's name NAME for `/tmp/ipi_NAME`, or a path with a slash
     """
@@ -47,7 +48,8 @@ def connect(host: str, port: int | None, unix: str | None, patience: float) -> s
             found.close()
             if time.monotonic() >= end:
                 raise InputError(
-                    f"{where}: no program listens there ({cause.strerror or cause}); start i-PI first, or wait longer with --wait"
+                    f"{where}: no program listens there ({cause.strerror or cause}); "
+                    "start i-PI first, or wait longer with --wait"
                 ) from cause
             time.sleep(0.2)
 
@@ -63,7 +65,8 @@ class Client:
     def serve(self, line: socket.socket) -> Iterator[Deviation]:
         """Answer queries; yields the deviation after each evaluation.
 
-        We ask for the number of the bead before each evaluation (NEEDINIT), so that every bead keeps its own neighbour list.
+        We ask for the number of the bead before each evaluation (NEEDINIT), so that every bead keeps its own
+        neighbour list.
         """
         protocol = IPIProtocol(line)
         state, bead = "NEEDINIT", 0
@@ -95,7 +98,8 @@ class Client:
     def _evaluate(self, bead: int, cell: np.ndarray, positions: np.ndarray) -> tuple[Prediction, float]:
         if len(positions) != len(self.start):
             raise InputError(
-                f"the other program has {len(positions)} atoms, the start structure {len(self.start)}; use the same file for both"
+                f"the other program has {len(positions)} atoms, the start structure {len(self.start)}; "
+                "use the same file for both"
             )
         if bead not in self._replicas:
             reach = self.evaluator.posterior.network.r_max + self.evaluator.skin

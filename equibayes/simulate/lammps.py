@@ -5,17 +5,18 @@
 
 What a script can use, in its own units (metal or real):
 
-| name                                       |                                                                               |
-|--------------------------------------------|-------------------------------------------------------------------------------|
-| `pe`, `press`, …                           | include the posterior: thermostats, barostats and `minimize` work as usual    |
-| `v_max_devi_f, v_avg_devi_f, v_min_devi_f` | largest, mean, smallest deviation per atom, as in `equibayes md`              |
-| `v_energy_std`                             | σ of the energy                                                               |
-| `f_equibayes`, `f_equibayes[1]` to `[4]`   | energy; the four above                                                        |
-| `d_devi_f`                                 | deviation of each atom, for `dump custom`, `compute reduce` …                 |
-| `${trust_lo}, ${trust_hi}`                 | trust levels, if given: `fix stop all halt 1 v_max_devi_f > ${trust_hi}`      |
+| name                                       |                                                                     |
+|--------------------------------------------|---------------------------------------------------------------------|
+| `pe`, `press`, …                           | include the posterior, as thermostats, barostats and `minimize` do  |
+| `v_max_devi_f, v_avg_devi_f, v_min_devi_f` | largest, mean, smallest deviation per atom, as in `equibayes md`    |
+| `v_energy_std`                             | σ of the energy                                                     |
+| `f_equibayes`, `f_equibayes[1]` to `[4]`   | energy; the four above                                              |
+| `d_devi_f`                                 | deviation of each atom, for `dump custom`, `compute reduce` …       |
+| `${trust_lo}, ${trust_hi}`                 | trust levels, e.g. `fix stop all halt 1 v_max_devi_f > ${trust_hi}` |
 
-Every rank sends its atoms to the first, which evaluates the posterior and sends the forces back; results do not depend on the
-number of ranks.  The deviation of an atom whose σ is not finite is infinite, so that it exceeds any trust level.
+Every rank sends its atoms to the first, which evaluates the posterior and sends the forces back; results do not
+depend on the number of ranks.  The deviation of an atom whose σ is not finite is infinite, so that it exceeds any
+trust level.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""From the box and atoms of LAMMPS to a `Structure`: elements of types, images, cells, and atoms of all ranks ordered by ID."""
+"""From the box and atoms of LAMMPS to a `Structure`: elements, images, cell, and atoms of all ranks ordered by ID."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,14 +21,16 @@ def elements_of_types(lmp: Any, elements: Sequence[str] | None, known: Sequence[
         numbers = [atomic_number(name) for name in elements]
         if len(numbers) != types:
             raise InputError(
-                f"--elements {' '.join(elements)}: {len(numbers)} elements for {types} atom types; give one per type, in order"
+                f"--elements {' '.join(elements)}: {len(numbers)} elements for {types} atom types; "
+                "give one per type, in order"
             )
     else:
         numbers = _labelled(lmp, types, known)
     unknown = [symbol(z) for z in numbers if z not in known]
     if unknown:
         raise InputError(
-            f"element {', '.join(unknown)} is unknown to this posterior, which knows {', '.join(map(symbol, sorted(known)))}"
+            f"element {', '.join(unknown)} is unknown to this posterior, "
+            f"which knows {', '.join(map(symbol, sorted(known)))}"
         )
     return np.array(numbers, dtype=np.int64)
 

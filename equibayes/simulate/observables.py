@@ -1,13 +1,13 @@
 """Properties of a simulation with their uncertainty, propagated from the posterior.
 
-Every posterior sample is a potential and gives its own value of a property.  The spread of these values is the epistemic
-uncertainty of the property.  Both ways to compute it are plain means without reweighting:
+Every posterior sample is a potential and gives its own value of a property.  The spread of these values is the
+epistemic uncertainty of the property.  Both ways to compute it are plain means without reweighting:
 
-    mean energy of given frames     energies of the same frames for every sample      member_energies
-    structural properties           one simulation per sample                         member_trajectories, then bond_length, …
+    mean energy of given frames   energies of the same frames for every sample   member_energies
+    structural properties         one simulation per sample                      member_trajectories, bond_length, …
 
-`estimate` gives mean, spread over samples, and the statistical error of finite simulations: a spread below that error may be
-due to it alone.
+`estimate` gives mean, spread over samples, and the statistical error of finite simulations: a spread below that error
+may be due to it alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -88,7 +88,8 @@ def member_trajectories(
     discard: int = 0,
     device: str | None = None,
 ) -> list[list[Atoms]]:
-    """One simulation with the forces of each sample: k lists of frames, one frame in `every` steps, without the first `discard` steps.
+    """One simulation with the forces of each sample: k lists of frames, one frame in `every` steps, without the first
+    `discard` steps.
 
     All start with the same velocities and random numbers, so that they differ only by their potentials.
     """
@@ -110,8 +111,8 @@ def radial_distribution(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Centres of the bins [bins] in Å and g(r) [frames, bins] between two elements.
 
-    In a periodic cell g tends to 1 at large r.  For a molecule, which has no density, it is the number of atoms `second` per Å
-    of distance around an atom `first`.
+    In a periodic cell g tends to 1 at large r.  For a molecule, which has no density, it is the number of atoms
+    `second` per Å of distance around an atom `first`.
     """
     from equibayes.data.neighbors import neighbor_list
 

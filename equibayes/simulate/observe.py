@@ -1,13 +1,15 @@
-"""Observables by name: what `equibayes md --observe` computes after the simulation, with uncertainties over posterior samples.
+"""Observables by name: what `equibayes md --observe` computes after the simulation, with uncertainties over posterior
+samples.
 
-| words        |                                                        | from                                           |
-|--------------|--------------------------------------------------------|------------------------------------------------|
-| distance i j | mean distance of two atoms (counted from 0), Å         | one simulation with the forces of each sample  |
-| rdf A B      | radial distribution of element B around A, up to 6 Å   | the same                                       |
-| energy       | mean potential energy, eV                              | every sample's energy of the trajectory frames |
+| words        |                                                      | from                                           |
+|--------------|------------------------------------------------------|------------------------------------------------|
+| distance i j | mean distance of two atoms (counted from 0), Å       | one simulation with the forces of each sample  |
+| rdf A B      | radial distribution of element B around A, up to 6 Å | the same                                       |
+| energy       | mean potential energy, eV                            | every sample's energy of the trajectory frames |
 
-The simulations of the samples are written beside the trajectory as member-00.xyz …  They start with the same velocities and random
-numbers, so that they differ only by their potentials.  A resumed run reuses those that are finished.
+The simulations of the samples are written beside the trajectory as member-00.xyz …  They start with the same
+velocities and random numbers, so that they differ only by their potentials.  A resumed run reuses those that are
+finished.
 """
 
 from collections.abc import Callable, Sequence

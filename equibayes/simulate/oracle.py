@@ -1,6 +1,7 @@
 """An oracle that is asked about a frame outside the model's knowledge, while the simulation waits.
 
-The implementations (an engine, with or without a sampler) are in the package `learning`; see `learning/label_candidates.py`.
+The implementations (an engine, with or without a sampler) are in the package `learning`; see
+`learning/label_candidates.py`.
 """
 
 from collections.abc import Mapping
@@ -28,14 +29,18 @@ class Query:
 
 @dataclass(frozen=True)
 class Reply:
-    """calculator: to continue with, None to keep the present one;  ended: why the simulation must end, None if it need not."""
+    """calculator: to continue with, None to keep the present one;  ended: why the simulation must end, None if it
+    need not.
+    """
 
     calculator: Calculator | None = None
     ended: str | None = None
 
 
 class Oracle(Protocol):
-    """Replies must follow from the queries alone, or be stored: a simulation that was killed repeats its last queries."""
+    """Replies must follow from the queries alone, or be stored: a simulation that was killed repeats its last
+    queries.
+    """
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -45,8 +50,8 @@ class Oracle(Protocol):
     def begin(self, folder: Path, asked: int | None, display: Display) -> Calculator | None:
         """Called before the first step.
 
-        asked  None for a new simulation, else the number of queries answered when its state was saved; the calculator in use
-               at that time is returned (None: the first)
+        asked  None for a new simulation, else the number of queries answered when its state was saved
+        Returns the calculator in use at that time, None for the first.
         """
         ...
 

@@ -13,8 +13,8 @@ class Statistics:
 
     states    number of frames in each of `trust.STATES`
     largest   largest finite deviation of an atom, eV/Å, with its step and atom (counted from 0)
-    The others are sums of the temperature (K), of the conserved energy minus its first value (eV) and of the time (fs), for means
-    and a linear fit.
+    The others are sums of the temperature (K), of the conserved energy minus its first value (eV) and of the time
+    (fs), for means and a linear fit.
     """
 
     frames: int = 0

@@ -1,14 +1,14 @@
 """Force deviations of a frame, and the trust levels they are compared with.
 
-The deviation of an atom is the root mean square of its three force σ; a frame has the largest, mean and smallest of its atoms
-(`max_devi_f`, `avg_devi_f`, `min_devi_f`; those of DeePMD, the norm of the vector of σ, are larger by √3).
+The deviation of an atom is the root mean square of its three force σ; a frame has the largest, mean and smallest of
+its atoms (`max_devi_f`, `avg_devi_f`, `min_devi_f`; those of DeePMD, the norm of the vector of σ, are larger by √3).
 
-| state     | largest deviation               |                                                                         |
-|-----------|---------------------------------|-------------------------------------------------------------------------|
-| trusted   | below the lower level           |                                                                         |
-| candidate | from the lower to the upper one | worth labelling                                                         |
-| exploded  | at or above the upper one       | unphysical: a label would not help                                      |
-| unknown   | not a finite number             | the model does not know; never taken for certain, never labelled        |
+| state     | largest deviation               |                                                                  |
+|-----------|---------------------------------|------------------------------------------------------------------|
+| trusted   | below the lower level           |                                                                  |
+| candidate | from the lower to the upper one | worth labelling                                                  |
+| exploded  | at or above the upper one       | unphysical: a label would not help                               |
+| unknown   | not a finite number             | the model does not know; never taken for certain, never labelled |
 """
 
 from dataclasses import dataclass
@@ -73,7 +73,9 @@ class Trust:
 
 
 def trust_level(text: str | None, posterior: Posterior, option: str) -> float | None:
-    """A level in eV/Å from the text of an option: `0.2`, or `3x` for three times the force error on the held-back frames."""
+    """A level in eV/Å from the text of an option: `0.2`, or `3x` for three times the force error on the held-back
+    frames.
+    """
     if text is None:
         return None
     number, multiple = text.strip().removesuffix("x"), text.strip().endswith("x")

@@ -1,7 +1,7 @@
 """Periodic cells for molecules and slabs: with so much vacuum that no atom interacts with an image.
 
-Energy and forces are those without a cell.  The model gives a virial only for periodic cells, and other programs ask for the
-virial even of a molecule.
+Energy and forces are those without a cell.  The model gives a virial only for periodic cells, and other programs ask
+for the virial even of a molecule.
 """
 
 import numpy as np
@@ -9,7 +9,8 @@ import numpy as np
 from equibayes.data.structures import BoolArray, FloatArray, IntArray, Structure
 
 _SPARE = 10.0
-"""Å of vacuum beyond what is needed, so that the cell does not change, and with it the neighbour list, at every step."""
+"""Å of vacuum beyond what is needed, so that the cell does not change, and with it the neighbour list, at every step.
+"""
 
 
 class VacuumCell:

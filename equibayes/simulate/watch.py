@@ -8,7 +8,7 @@
 |              | which may reply with a new calculator    |                                                  |
 | stop         | is written to candidates.xyz and ends it | ends the simulation and is not kept              |
 
-Positions or forces that are not finite, or an atom that moves by 1 Å in one step, always end it: the simulation has exploded.
+Positions or forces that are not finite, or an atom that moves by 1 Å in one step, always end it.
 """
 
 from dataclasses import dataclass, field
@@ -74,7 +74,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Ending:
-    """Why a simulation ends early.  exploded: by impossible forces or motion, not because of a trust level or the oracle."""
+    """Why a simulation ends early.  exploded: by impossible forces or motion, not by a trust level or the oracle."""
 
     reason: str
     exploded: bool = False

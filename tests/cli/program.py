@@ -6,8 +6,10 @@ A run is a real process: it can be killed, and nothing that it does can reach th
 import multiprocessing
 import os
 import resource
+import signal
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -42,6 +44,21 @@ def run(argv: list[str], folder: Path, *, file_size: int | None = None) -> tuple
     """Status, stdout and stderr of a whole run."""
     status = finish(start(argv, folder, file_size=file_size))
     return status, (folder / "out.txt").read_text(), (folder / "err.txt").read_text()
+
+
+def killed(
+    argv: list[str], folder: Path, progress: Callable[[], int], seen: int, seconds: float, slow_disk: float = 0.0
+) -> None:
+    """Start a run and kill it `seconds` after `progress` has risen above `seen`; the run must not have ended before."""
+    process = start(argv, folder, slow_disk=slow_disk)
+    end = time.monotonic() + 60
+    while progress() <= seen:
+        assert time.monotonic() < end, "no progress"
+        assert process.is_alive(), "the run ended by itself: make it longer"
+        time.sleep(0.001)
+    time.sleep(seconds)
+    process.kill()
+    assert finish(process) == -signal.SIGKILL, "the run ended by itself: make it longer"
 
 
 def wait_for(path: Path, process: BaseProcess, seconds: float = 60.0) -> None:

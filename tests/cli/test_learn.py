@@ -2,8 +2,6 @@
 
 import random
 import re
-import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -45,15 +43,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     assert re.search("round +labels +MAE-F", out)
     rng, seen, rounds = random.Random(1), -1, set()
     for _ in range(5):
-        process = program.start(RUN, broken, slow_disk=0.03)
-        end = time.monotonic() + 60
-        while newest(broken) <= seen:
-            assert time.monotonic() < end, "nothing new came"
-            assert process.is_alive(), "the study ended by itself: make it longer"
-            time.sleep(0.001)
-        time.sleep(rng.uniform(0.0, 0.6))
-        process.kill()
-        assert program.finish(process) == -signal.SIGKILL, "the study must still be going: make it longer"
+        program.killed(RUN, broken, lambda: newest(broken), seen, rng.uniform(0.0, 0.6), slow_disk=0.03)
         seen = newest(broken)
         rounds.add(len(list(broken.glob("study/round-*"))))
     assert len(rounds) > 1, "kills in several rounds"

@@ -30,7 +30,9 @@ def undrawn() -> "pytest.MonkeyPatch":
 
 
 def test_every_kind(tmp_path: Path) -> None:
-    """Values are those of the functions in `observables.py`, from the same simulations; a second call computes nothing again."""
+    """Values are those of the functions in `observables.py`, from the same simulations; a second call computes
+    nothing again.
+    """
     calculator = Calculator(POSTERIOR, device="cpu", members=True)
     output, start = tmp_path / "t.xyz", ethanol_start()
     run_md(Calculator(POSTERIOR, device="cpu"), start, WARM, 60, output, watch=Watch(every=5))
