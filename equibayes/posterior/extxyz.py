@@ -1,16 +1,16 @@
 """Predictions as extended xyz, for ASE, OVITO and any program that reads text.
 
-| key                                                 | where      | unit  |                                             |
-|-----------------------------------------------------|------------|-------|---------------------------------------------|
-| energy, forces, stress                              | results    | eV, Å | means, where ASE expects them               |
-| energy_std, energy_epistemic, energy_aleatoric      | info       | eV    | standard deviations                         |
-| forces_std, forces_epistemic, forces_aleatoric      | arrays     | eV/Å  | per component                               |
-| atom_sigma                                          | arrays     | eV/Å  | per atom, for colours: √ mean forces_std²   |
-| stress_std                                          | info       | eV/Å³ | 3 × 3; spread of samples, not calibrated    |
-| energy_interval, forces_interval, interval_coverage | on request |       | half widths that cover the truth so often   |
-| energy_ensemble, forces_ensemble, stress_ensemble   | on request |       | samples last: [k], [n, 3·k], [9·k]          |
-| energy_up_to_a_constant                             | info       |       | T if the energy reference lacks the formula |
-| REF_energy, REF_forces, REF_stress                  | as usual   |       | labels of the input                         |
+| key                                                 | where      | unit  |                                      |
+|-----------------------------------------------------|------------|-------|--------------------------------------|
+| energy, forces, stress                              | results    | eV, Å | means, where ASE expects them        |
+| energy_std, energy_epistemic, energy_aleatoric      | info       | eV    | standard deviations                  |
+| forces_std, forces_epistemic, forces_aleatoric      | arrays     | eV/Å  | per component                        |
+| atom_sigma                                          | arrays     | eV/Å  | per atom: √ mean forces_std²         |
+| stress_std                                          | info       | eV/Å³ | 3 × 3, not calibrated                |
+| energy_interval, forces_interval, interval_coverage | on request |       | half widths at this coverage         |
+| energy_ensemble, forces_ensemble, stress_ensemble   | on request |       | samples last: [k], [n, 3·k], [9·k]   |
+| energy_up_to_a_constant                             | info       |       | T if the reference lacks the formula |
+| REF_energy, REF_forces, REF_stress                  | as usual   |       | labels of the input                  |
 
 Columns have eight decimals, as ASE writes them.
 """

@@ -128,7 +128,7 @@ def test_other_words() -> None:
     thread = InThread(client_for(water()), ours)
     IPIProtocol(theirs).sendmsg("HELLO")
     thread.join(20)
-    assert "said 'HELLO'" in str(thread.problem)
+    assert "sent 'HELLO'" in str(thread.problem)
 
 
 def test_a_server_that_dies_ends_the_client() -> None:
