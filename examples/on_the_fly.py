@@ -20,19 +20,20 @@ import torch
 from ase import Atoms
 
 from equibayes.data import Dataset, bundled_ethanol
+from equibayes.data.extxyz import read_exact, write_exact
 from equibayes.data.structures import Structure
 from equibayes.labelling.labellers import Label, Labeller
-from equibayes.learning.exact_xyz import read_exact, write_exact
 from equibayes.learning.on_the_fly import FlyResult, on_the_fly
 from equibayes.learning.propose import bare
 from equibayes.learning.resample import ResampleSettings
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample
+from equibayes.run.progress import PlainDisplay
 from equibayes.run.settings import SampleConfig, sample_config
-from equibayes.simulate.display import PlainLines
 from equibayes.simulate.frames import read_frames
 from equibayes.simulate.integrators import Conditions
+from equibayes.simulate.log import describe_step
 from equibayes.simulate.trust import Deviation, Trust
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -129,7 +130,7 @@ def fly(flight: Flight, data: Dataset, first: Posterior, labeller: Labeller, wor
         gap=flight.gap,
         every=flight.every,
         resume=(work / "fly-md" / "state.safetensors").exists(),
-        display=PlainLines(),
+        display=PlainDisplay(describe=describe_step),
     )
 
 

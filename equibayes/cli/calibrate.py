@@ -8,7 +8,6 @@ from typing import Any
 
 from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
-from equibayes.cli.watch import watched
 from equibayes.data import Dataset, read
 from equibayes.data.elements import symbol
 from equibayes.errors import InputError
@@ -17,6 +16,7 @@ from equibayes.files import check_target
 from equibayes.posterior.calibrate import calibrate, store, unseen
 from equibayes.posterior.calibration import METHODS, Calibrated, Calibration
 from equibayes.posterior.file import load
+from equibayes.run.progress import watched
 
 _EPILOG = """\
 examples:

@@ -1,4 +1,4 @@
-"""The options that say on which cluster to compute, shared by the verbs that can."""
+"""The cluster options, shared by the verbs that can use one."""
 
 import argparse
 
@@ -9,33 +9,33 @@ from equibayes.run.cluster.connect import ClusterOptions
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
-        "many devices", "chains are spread over the devices of a Ray cluster; needs pip install equibayes[cluster]"
+        "many devices", "chains are distributed over the devices of a Ray cluster; needs pip install equibayes[cluster]"
     )
     group.add_argument(
         "--cluster",
         metavar="auto|local|ADDRESS",
-        help="auto: the cluster that this machine belongs to; local: all cores or GPUs of this machine; or host:port",
+        help="auto: the cluster of this machine; local: all cores or GPUs of this machine; or host:port",
     )
     group.add_argument(
         "--chains-per-device",
         type=int,
         metavar="n",
-        help="at most so many chains on one device; groups for which there is none wait (default: all have a place at once)",
+        help="largest number of chains per device; further groups wait for a free one (default: all run at once)",
     )
     group.add_argument(
         "--shards",
         type=int,
         metavar="n",
-        help="devices that share the data of one group of chains, where it is too large for one (default 1)",
+        help="devices that share the data of one group of chains, if too large for one (default 1)",
     )
 
 
 def chosen_cluster(arguments: argparse.Namespace) -> ClusterOptions | None:
-    """The cluster that was asked for, None for this process alone."""
+    """The requested cluster, None to compute in this process."""
     if arguments.cluster is None:
         for name in ("chains_per_device", "shards"):
             if getattr(arguments, name) is not None:
-                raise InputError(f"--{name.replace('_', '-')}: means something with --cluster only")
+                raise InputError(f"--{name.replace('_', '-')}: only used with --cluster; add it, or leave this out")
         return None
     threads = arguments.threads
     if threads is not None and threads < 1:

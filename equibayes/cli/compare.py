@@ -11,7 +11,6 @@ from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.cli.sample import announce
 from equibayes.cli.settings import add_settings_options, effective_config
-from equibayes.cli.watch import watched
 from equibayes.data import Dataset, read
 from equibayes.data.elements import atomic_number
 from equibayes.data.graph import check_species
@@ -23,7 +22,7 @@ from equibayes.evaluation.tables import measure
 from equibayes.files import make_folder, write_text
 from equibayes.run import Run
 from equibayes.run.interrupt import Interrupted
-from equibayes.run.progress import choose_display
+from equibayes.run.progress import choose_display, watched
 
 _EPILOG = """\
 methods:

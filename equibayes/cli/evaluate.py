@@ -9,7 +9,6 @@ from typing import Any
 
 from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
-from equibayes.cli.watch import watched
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
 from equibayes.evaluation.evaluated import Evaluated, evaluate_each
@@ -18,6 +17,7 @@ from equibayes.evaluation.print_tables import print_tables
 from equibayes.evaluation.tables import measure_all
 from equibayes.files import write_text
 from equibayes.posterior.file import Posterior, load
+from equibayes.run.progress import watched
 
 _EPILOG = """\
 examples:

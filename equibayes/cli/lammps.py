@@ -3,7 +3,8 @@
 import argparse
 from typing import Any
 
-from equibayes.cli.device import add_device_options, chosen_device
+from equibayes.cli.device import chosen_device
+from equibayes.cli.potential import add_deviation_option, add_potential_options, add_trust_options, chosen_trust
 from equibayes.errors import InputError
 from equibayes.posterior.file import load
 
@@ -13,12 +14,13 @@ examples:
   equibayes lammps water.posterior in.water --elements O H --trust-hi 5x --var temperature=350
   mpirun -n 4 equibayes lammps water.posterior in.water --elements O H
 
-The script is an ordinary one, in units metal or real.  It needs no pair_style; one that it has is added to the posterior's forces.
-Energy, forces and virial of the posterior are in pe, press, thermostats, barostats and minimize.  It may also use
+The script is an ordinary one, in units metal or real.  It needs no pair_style; if it has one, its forces are added to
+those of the posterior.  Energy, forces and virial of the posterior are part of pe and press, and are used by
+thermostats, barostats and minimize.  The script may also use
 
-  v_max_devi_f v_avg_devi_f v_min_devi_f   largest, mean and smallest deviation of an atom's force (root mean square of its three σ)
+  v_max_devi_f v_avg_devi_f v_min_devi_f   largest, mean and smallest deviation per atom (RMS of its three force σ)
   v_energy_std                             σ of the energy
-  d_devi_f                                 each atom's deviation, for dump custom, compute reduce …
+  d_devi_f                                 deviation of each atom, for dump custom, compute reduce …
   ${trust_lo} ${trust_hi}                  the trust levels given here
 
 in the script's units, for instance
@@ -27,10 +29,11 @@ in the script's units, for instance
   dump d all custom 100 out.dump id element x y z d_devi_f
   fix stop all halt 1 v_max_devi_f > ${trust_hi} error soft
 
-The potential goes in before the first line that uses one of these names or runs (run, minimize, rerun), or where the script says
-'# equibayes here'; the box must be there by then.  Say which element each atom type is with --elements, or in the script with labelmap.
+The potential is inserted before the first line that uses one of these names or runs (run, minimize, rerun), or at the
+line '# equibayes here'; the box must exist by then.  Assign elements to atom types with --elements, or with labelmap
+in the script.
 
-Ranks share LAMMPS' own work; the posterior is evaluated on the first one, with all its threads or its GPU.
+MPI ranks share the work of LAMMPS; the posterior is evaluated on the first rank, with all its threads or its GPU.
 """
 
 
@@ -44,36 +47,25 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument("script", metavar="in.script", help="LAMMPS input script")
     parser.add_argument(
-        "--elements", nargs="+", metavar="X", help="elements of atom types 1, 2, …; default: labels of the types"
+        "--elements", nargs="+", metavar="X", help="elements of atom types 1, 2, …; default: the type labels"
     )
     parser.add_argument(
-        "--var", action="append", default=[], metavar="NAME=VALUE", help="variable for the script; may be repeated"
+        "--var", action="append", default=[], metavar="NAME=VALUE", help="variable for the script; can be repeated"
     )
     parser.add_argument("--log", default="log.lammps", metavar="FILE", help="LAMMPS' log (default log.lammps)")
-    parser.add_argument("--quiet", action="store_true", help="LAMMPS prints nothing; its log is written all the same")
-    parser.add_argument(
-        "--trust-lo",
-        metavar="x",
-        help="lower trust level: eV/Å, or 3x for three times the force error on held-back frames",
-    )
-    parser.add_argument("--trust-hi", metavar="y", help="upper trust level, likewise")
-    parser.add_argument(
-        "--deviation", choices=["total", "epistemic"], default="total", help="which σ to give (default total)"
-    )
-    parser.add_argument("--k", type=int, metavar="k", help="use the first k samples (default: all)")
-    parser.add_argument("--dtype", choices=["float32", "float64"], help="default: that of the network")
-    add_device_options(parser)
+    parser.add_argument("--quiet", action="store_true", help="LAMMPS prints nothing; its log is still written")
+    add_trust_options(parser)
+    add_deviation_option(parser)
+    add_potential_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from equibayes.simulate.lammps import run_script
     from equibayes.simulate.lammps_library import leave_ranks, other_rank
-    from equibayes.simulate.trust import Trust, trust_level
 
     try:
         posterior = load(arguments.posterior)
-        levels = [trust_level(getattr(arguments, f"trust_{end}"), posterior, f"--trust-{end}") for end in ("lo", "hi")]
         run_script(
             posterior,
             arguments.script,
@@ -82,14 +74,14 @@ def run(arguments: argparse.Namespace) -> int:
             screen=not arguments.quiet,
             elements=arguments.elements,
             deviation=arguments.deviation,
-            trust=Trust(*levels),
+            trust=chosen_trust(arguments, posterior),
             device=chosen_device(arguments),
             dtype=arguments.dtype,
             k=arguments.k,
         )
     except InputError:
         if other_rank():
-            return 2  # the first rank says it
+            return 2  # the first rank prints the message
         raise
     finally:
         leave_ranks()

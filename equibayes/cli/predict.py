@@ -11,7 +11,6 @@ import numpy as np
 
 from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
-from equibayes.cli.watch import watched
 from equibayes.data.specs import parse_spec
 from equibayes.data.stream import stream
 from equibayes.data.structures import Structure
@@ -20,6 +19,7 @@ from equibayes.files import check_target
 from equibayes.posterior.extxyz import write_predictions
 from equibayes.posterior.file import load
 from equibayes.posterior.predict import Prediction, predict
+from equibayes.run.progress import watched
 
 _EPILOG = """\
 examples:

@@ -17,6 +17,10 @@ def add_settings_options(parser: argparse.ArgumentParser) -> None:
         metavar="CONFIG.yaml | section.key=value",
         help="settings; later ones take precedence",
     )
+    add_sampling_options(parser)
+
+
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", choices=list(PRESETS), help="schedule and network to start from (default quick)")
     parser.add_argument("--network", choices=list(NETWORKS), help="network to use instead of the preset's")
     parser.add_argument("--chains", type=int, metavar="K", help="independent chains, run in parallel")

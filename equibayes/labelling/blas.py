@@ -1,6 +1,6 @@
-"""A faster linear algebra library for engines that come with a slow one.
+"""A faster linear algebra library for engines that ship with a slow one.
 
-A library that is to take the place of another must be loaded before the process starts, through LD_PRELOAD.  Intel's MKL in its LP64
+A library that replaces another must be loaded before the process starts, through LD_PRELOAD.  Intel's MKL in its LP64
 interface has the symbols of the reference BLAS and LAPACK.
 """
 
@@ -15,14 +15,14 @@ _PARTS = ("libmkl_intel_lp64", "libmkl_{layer}", "libmkl_core")
 
 
 def preload_environment(threads: int = 1) -> dict[str, str]:
-    """Environment variables that put MKL in place of another BLAS; empty where the `mkl` package is not installed."""
+    """Environment variables that replace another BLAS by MKL; empty if the `mkl` package is not installed."""
     if not sys.platform.startswith("linux"):
         return {}
     try:
         files = importlib.metadata.files("mkl") or []
     except importlib.metadata.PackageNotFoundError:
         return {}
-    # GNU threads, since engines compiled by gfortran bring the GNU OpenMP library; one thread needs none.
+    # GNU threads, since engines compiled by gfortran load the GNU OpenMP library; one thread needs none.
     parts = [part.format(layer="sequential" if threads == 1 else "gnu_thread") for part in _PARTS]
     found = []
     for part in parts:

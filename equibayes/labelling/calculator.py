@@ -11,7 +11,7 @@ from equibayes.labelling.labellers import Labeller, Refusal
 
 
 class LabellerCalculator(Calculator):
-    """Energy in eV and forces in eV/Å; `CalculationFailed` with the reason where the labeller refuses."""
+    """Energy in eV and forces in eV/Å; `CalculationFailed` with the reason if the labeller refuses."""
 
     implemented_properties: list[str] = ["energy", "forces"]  # noqa: RUF012
 
@@ -22,7 +22,7 @@ class LabellerCalculator(Calculator):
     def calculate(self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes) -> None:
         super().calculate(atoms, properties, system_changes)
         assert self.atoms is not None
-        bare = self.atoms.copy()  # without us: `from_atoms` would take our old results for labels
+        bare = self.atoms.copy()  # without this calculator, whose old results would be taken for labels
         answer = self.labeller.label(Structure.from_atoms(bare))
         if isinstance(answer, Refusal):
             raise CalculationFailed(answer.reason)

@@ -1,4 +1,4 @@
-"""Which engines there are, by the names that users write, and how each becomes an ASE calculator."""
+"""The engines, by the names that users write, and how each becomes an ASE calculator."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _LEVELS: dict[str, tuple[str, dict[str, Any]]] = {
     "b3lyp-d3bj/6-31g*": ("pyscf", {"xc": "b3lyp", "basis": "6-31g*", "dispersion": "d3bj"}),
     "pyscf": ("pyscf", {}),
 }
-"""Name of a level of theory: what computes it, with which settings.
+"""Level of theory: the program that computes it, and its settings.
 
-Revised MD17 is at pbe/def2-svp, the paper's PEDOT at b3lyp-d3bj/6-31g*.
+Revised MD17 uses pbe/def2-svp, the PEDOT data of the paper b3lyp-d3bj/6-31g*.
 """
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the engine's process is asked to build: one of the factories below, with settings."""
+    """The calculator that an engine process builds: one of the factories below, with settings."""
 
     factory: str
     settings: dict[str, Any] = field(default_factory=dict)
     target: str = ""
-    """For `ase`: the name that ASE knows; for `own`: module:Class."""
+    """For `ase`: the name known to ASE; for `own`: module:Class."""
 
 
 def resolve(engine: str, settings: Mapping[str, Any]) -> Order:
-    """The order behind a name; nothing is loaded."""
+    """The order for an engine name; nothing is imported."""
     from ase.calculators.calculator import external_calculators, names
 
     key = engine.lower()
@@ -56,13 +56,13 @@ def resolve(engine: str, settings: Mapping[str, Any]) -> Order:
     raise InputError(f"{engine}: no such engine; {hint}")
 
 
-def build(order: Order) -> BaseCalculator:
-    """A new calculator; `ImportError` where its package is missing."""
+def build_calculator(order: Order) -> BaseCalculator:
+    """A new calculator; `ImportError` if its package is missing."""
     return _FACTORIES[order.factory](order)
 
 
 def versions(order: Order) -> dict[str, str]:
-    """Versions of the packages that the labels rest on, where they can be told."""
+    """Versions of the packages that compute the labels, as far as known."""
     packages = {"tblite": ["tblite"], "pyscf": ["pyscf", "dftd3"], "ase": ["ase"], "own": ["ase"]}[order.factory]
     found = {}
     for package in packages:
@@ -76,7 +76,7 @@ def versions(order: Order) -> dict[str, str]:
 def _tblite(order: Order) -> BaseCalculator:
     from tblite.ase import TBLite
 
-    for name in order.settings:  # tblite itself says nothing, and a charge with a typing error would not be one
+    for name in order.settings:  # tblite ignores unknown names, so that a misspelt charge would be neutral
         if name not in TBLite.default_parameters:
             raise InputError(f"no setting '{name}'; there are {', '.join(TBLite.default_parameters)}")
     return TBLite(**{"verbosity": 0, **order.settings})

@@ -1,11 +1,11 @@
 """Energies and forces from a quantum-chemistry engine, for one structure after another.
 
     with Labeller("gfn2-xtb") as labeller:
-        answer = labeller.label(structure)      # a Label, or a Refusal that says why there is none
+        answer = labeller.label(structure)      # a Label, or a Refusal with the reason
 
-The engine works in a process of its own, which serves many structures: a library can be loaded into it before Python
-starts, and an engine that crashes or hangs takes nothing else with it.  Whatever goes wrong with a structure is a
-`Refusal`; the next structure finds a working engine again.
+The engine runs in a separate process, which serves many structures: a library can be loaded into it before Python
+starts, and an engine that crashes or hangs affects nothing else.  Any failure with a structure is a `Refusal`; the
+next structure gets a working engine again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import dataclasses
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,20 +25,19 @@ from equibayes.labelling.engines import resolve
 from equibayes.labelling.process import Died, EngineProcess, TookTooLong
 
 TIME_LIMIT_S = 600.0
-"""For one structure, unless told otherwise."""
+"""Default time limit for one structure."""
 
 START_LIMIT_S = 120.0
-"""For Python and the engine's libraries to load."""
+"""Time limit for loading Python and the libraries of the engine."""
 
 
 @dataclass(frozen=True)
 class Label:
-    """What an engine found.
+    """The result of an engine.
 
-    energy: eV, on the engine's own zero.
-    forces: [n, 3] eV/Å, minus the gradient of this energy.
-    seconds: how long it took.
-    stress: [3, 3] eV/Å³ with ASE's sign, for structures periodic in three directions and engines that know it; else None.
+    energy: eV, relative to the engine's own zero. forces: [n, 3] eV/Å, minus the gradient of this energy. seconds:
+    computing time. stress: [3, 3] eV/Å³ with ASE's sign, for three-dimensional periodic structures if the engine
+    computes it, else None.
     """
 
     energy: float
@@ -47,16 +46,24 @@ class Label:
     stress: FloatArray | None = None
 
     def attach(self, structure: Structure) -> Structure:
-        """The structure with this label in place of whatever it had."""
+        """The structure with this label instead of any other."""
         return dataclasses.replace(structure, energy=self.energy, forces=self.forces, stress=self.stress)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a structure got no label, in one line, and how many seconds that took."""
+    """Why a structure has no label, in one line, and the time spent, in seconds."""
 
     reason: str
     seconds: float
+
+
+class LabelSource(Protocol):
+    """Anything that labels structures: an engine, a cluster of engines, or a pool of known labels."""
+
+    def label(self, structure: Structure) -> Label | Refusal: ...
+
+    def close(self) -> None: ...
 
 
 class Labeller:
@@ -64,15 +71,15 @@ class Labeller:
 
     Parameters
     ----------
-    engine: `gfn2-xtb`, `gfn1-xtb`, `pbe/def2-svp`, `b3lyp-d3bj/6-31g*`, `pyscf`; the name under which ASE knows a
-        calculator (`emt`, `orca`); or `module:Class` for a calculator of one's own.
-    settings: keyword settings of the engine.  Paths in them must be absolute: the process works in a folder of its own.
-    time_limit_s: seconds for one structure; then the process is ended and the structure refused.
+    engine: `gfn2-xtb`, `gfn1-xtb`, `pbe/def2-svp`, `b3lyp-d3bj/6-31g*`, `pyscf`; the name of one of ASE's
+        calculators (`emt`, `orca`); or `module:Class` for any other ASE calculator.
+    settings: keyword settings of the engine.  Paths in them must be absolute: the process runs in a temporary folder.
+    time_limit_s: seconds for one structure, after which the process is killed and the structure refused.
     threads: processor threads of the engine.
-    follow: start from the wave function of the structure before, where the engine can.  Faster along a trajectory; but the labels then
-        depend, within the convergence threshold, on what came before.
+    follow: start from the wave function of the previous structure, if the engine can.  Faster along a trajectory, but
+        the labels then depend, within the convergence threshold, on the previous structures.
 
-    Raises `InputError` where the engine is unknown, not installed or refuses its settings.
+    Raises `InputError` if the engine is unknown, is not installed or refuses its settings.
     """
 
     def __init__(
@@ -92,7 +99,7 @@ class Labeller:
         self.time_limit_s = time_limit_s
         self._order = resolve(engine, settings or {})
         environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-        if self._order.factory == "tblite":  # its wheel carries a reference BLAS, several times slower
+        if self._order.factory == "tblite":  # its wheel contains the reference BLAS, which is several times slower
             environment |= preload_environment(threads)
         self._process = EngineProcess(self._order, environment, follow)
         try:
@@ -101,7 +108,7 @@ class Labeller:
             raise InputError(f"{engine}: the engine does not start: {cause}") from None
 
     def label(self, structure: Structure) -> Label | Refusal:
-        """Energy and forces of one structure, or why there are none."""
+        """Energy and forces of one structure, or the reason why there are none."""
         started = time.monotonic()
         try:
             if not self._process.alive:
@@ -132,7 +139,7 @@ class Labeller:
         self.close()
 
     def _start(self) -> dict[str, Any]:
-        """Start the process and hear what it is made of."""
+        """Start the process; returns engine, settings and versions."""
         kind, content = self._process.start(START_LIMIT_S)
         if kind == "refusal":
             self._process.end()
@@ -141,7 +148,7 @@ class Labeller:
 
 
 def _fault(energy: float, forces: FloatArray, stress: FloatArray | None, atoms: int) -> str:
-    """What makes an answer unfit for a label; empty if nothing does."""
+    """Why an answer cannot be a label; empty if it can."""
     if forces.shape != (atoms, 3):
         return f"forces of shape {forces.shape} for {atoms} atoms"
     if not np.isfinite(energy):

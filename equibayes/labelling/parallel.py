@@ -1,12 +1,12 @@
 """Many labels at once, on the nodes of a Ray cluster.
 
-    labels = ParallelLabels(ray, "gfn2-xtb", at_once=8)
-    for number, answer in labels.label_many(structures):     # in the order in which they come
+    labeller = ParallelLabeller(ray, "gfn2-xtb", at_once=8)
+    for number, answer in labeller.label_many(structures):     # in the order in which they finish
         …
 
-Every worker holds an engine (see `labellers.py`), which has a time limit.  A structure that is refused is tried again by
-another worker; one whose worker or node dies is begun anew.  One that takes much longer than the others is not waited for: it stays
-with its worker, and whoever asks for it later gets the answer.
+Every worker runs an engine with a time limit (see `labellers.py`).  A refused structure is tried again by another
+worker; one whose worker or node dies is restarted.  A structure that takes much longer than the others is not waited
+for: its worker continues, and a later call gets the answer.
 """
 
 import time
@@ -20,14 +20,18 @@ from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.labelling.labellers import START_LIMIT_S, TIME_LIMIT_S, Label, Labeller, Refusal
 
-# how often a structure is begun anew because its worker was gone
 LOST_WORKERS = 5
-# s: nothing that takes less is ever called slow (an engine needs some to start); for a worker that should have refused to be ended
-LEAST_PATIENCE_S, GRACE_S = 30.0, 60.0
+"""How often a structure is restarted after the loss of its worker."""
+
+LEAST_PATIENCE_S = 30.0
+"""A label that takes less is never called slow: an engine needs some time to start."""
+
+GRACE_S = 60.0
+"""Time beyond all limits after which a silent worker is killed."""
 
 
-class Engine:
-    """The actor: a labeller that is started when it is first needed."""
+class LabellingActor:
+    """A Ray actor with a labeller, started when first needed."""
 
     def __init__(self, engine: str, settings: Mapping[str, Any], time_limit_s: float) -> None:
         self.make: Callable[[], Labeller] = lambda: Labeller(engine, settings, time_limit_s=time_limit_s)
@@ -41,7 +45,7 @@ class Engine:
 
 @dataclass
 class Job:
-    """A structure on its way."""
+    """A structure that is being labelled."""
 
     structure: Structure
     refused: int = 0
@@ -51,12 +55,12 @@ class Job:
     answer: Label | Refusal | None = None
 
 
-class ParallelLabels:
+class ParallelLabeller:
     """A labeller with many workers.
 
-    at_once       structures at a time, for this engine (a licence or a disk may allow fewer than there are cores)
-    retries       times that a structure which was refused is tried again
-    patience      a label is slow where it takes longer than this many times the median of those before
+    at_once       structures at a time (a licence or a disk may allow fewer than there are cores)
+    retries       how often a refused structure is tried again
+    patience      a label is slow if it takes longer than this multiple of the median so far
     """
 
     def __init__(
@@ -77,8 +81,8 @@ class ParallelLabels:
             raise InputError(f"--label-patience {patience:g}: must be above 0")
         self.ray, self.retries, self.patience, self.time_limit_s = ray, retries, patience, time_limit_s
         self.at_once = at_once or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        # no cores are reserved: a slow label must not keep chains from their place
-        actor = ray.remote(Engine).options(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")
+        # no cores are reserved: a slow label must not keep chains waiting
+        actor = ray.remote(LabellingActor).options(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")
         self._new_worker: Callable[[], Any] = lambda: actor.remote(engine, dict(settings or {}), time_limit_s)
         self._idle: list[Any] = []
         self._waiting: deque[bytes] = deque()
@@ -87,16 +91,17 @@ class ParallelLabels:
         self._seconds: list[float] = []
 
     def label(self, structure: Structure) -> Label | Refusal:
-        """One structure, waited for however long it takes."""
+        """Label one structure, without giving up on slow ones."""
         ((_, answer),) = self.label_many([structure], patience=float("inf"))
         return answer
 
     def label_many(
         self, structures: Sequence[Structure], *, patience: float | None = None
     ) -> Iterator[tuple[int, Label | Refusal]]:
-        """Answers with the numbers of their structures, as they come; slow ones are left out once there is another answer.
+        """Numbers of structures with their answers, as they finish; slow ones are left out once there is another
+        answer.
 
-        patience: 0 takes what is there, and waits for nothing.
+        patience: 0 returns finished answers without waiting.
         """
         numbers: dict[bytes, list[int]] = {}
         for number, structure in enumerate(structures):
@@ -108,7 +113,7 @@ class ParallelLabels:
         allowed = self.patience if patience is None else patience
         answered = False
         while numbers:
-            self._go_on(0.0 if allowed == 0 else 0.2)
+            self._dispatch(0.0 if allowed == 0 else 0.2)
             for digest in [digest for digest in numbers if self._jobs[digest].answer is not None]:
                 answer = self._jobs.pop(digest).answer
                 assert answer is not None
@@ -117,14 +122,9 @@ class ParallelLabels:
                     yield number, answer
             if allowed == 0 or (answered and self._only_slow(allowed)):
                 break
-        for worker in self._idle:  # what they hold is free for chains
+        for worker in self._idle:  # frees their resources for chains
             self.ray.kill(worker)
         self._idle.clear()
-
-    @property
-    def late(self) -> int:
-        """Structures that are still on their way."""
-        return len(self._jobs)
 
     def close(self) -> None:
         for worker in [*self._idle, *(self._jobs[digest].worker for digest in self._running.values())]:
@@ -135,15 +135,15 @@ class ParallelLabels:
         self._jobs.clear()
 
     def _only_slow(self, patience: float) -> bool:
-        """Nothing waits for a worker, and what is running takes too long."""
+        """Whether no structure waits for a worker and all running ones are slow."""
         if self._waiting or not self._seconds:
             return False
         limit = max(LEAST_PATIENCE_S, patience * median(self._seconds))
         now = time.monotonic()
         return all(now - self._jobs[digest].started > limit for digest in self._running.values())
 
-    def _go_on(self, seconds: float) -> None:
-        """Give work to workers, and hear those that are done within so many seconds."""
+    def _dispatch(self, seconds: float) -> None:
+        """Give structures to workers, and collect the answers of the next `seconds`."""
         while self._waiting and len(self._running) < self.at_once:
             digest = self._waiting.popleft()
             job = self._jobs[digest]
@@ -154,19 +154,19 @@ class ParallelLabels:
             return
         ready, rest = self.ray.wait(list(self._running), num_returns=len(self._running), timeout=seconds)
         for reference in ready:
-            self._hear(reference, self._running.pop(reference))
+            self._collect(reference, self._running.pop(reference))
         limit = self.time_limit_s + START_LIMIT_S + GRACE_S
         for reference in rest:
             job = self._jobs[self._running[reference]]
             if time.monotonic() - job.started > limit:
-                self.ray.kill(job.worker)  # its error is heard next time
+                self.ray.kill(job.worker)  # its error is collected next time
 
-    def _hear(self, reference: Any, digest: bytes) -> None:
+    def _collect(self, reference: Any, digest: bytes) -> None:
         job = self._jobs[digest]
         seconds = time.monotonic() - job.started
         try:
             answer: Label | Refusal = self.ray.get(reference)
-        except InputError as cause:  # the engine is not there, or refuses its settings: so it is for all
+        except InputError as cause:  # the engine is missing or refuses its settings, for all structures
             raise InputError(str(getattr(cause, "cause", cause))) from None
         except self.ray.exceptions.RayError as cause:
             job.lost += 1
@@ -179,7 +179,7 @@ class ParallelLabels:
         self._idle.append(job.worker)
         if isinstance(answer, Refusal) and job.refused < self.retries:
             job.refused += 1
-            # to the front of the idle, so that another worker takes it
+            # last in line, so that another worker takes the structure
             self._idle.insert(0, self._idle.pop())
             self._waiting.append(digest)
             return

@@ -1,29 +1,20 @@
-"""A labeller that looks labels up: for pools that have them already, to study how few of them would have been enough."""
+"""A labeller that looks up known labels, to study how few of them would have been sufficient."""
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.labelling.labellers import Label, Refusal
 
 
-class Labels(Protocol):
-    """What the loop asks of a labeller; `labellers.Labeller` is the other one."""
-
-    def label(self, structure: Structure) -> Label | Refusal: ...
-
-    def close(self) -> None: ...
-
-
 class PoolLabeller:
-    """Finds a structure by its exact geometry."""
+    """Labels of a pool, found by exact geometry."""
 
     def __init__(self, pool: Iterable[Structure]) -> None:
         self.known = {s.geometry_digest(): s for s in pool if s.energy is not None and s.forces is not None}
         if not self.known:
             raise InputError(
-                "labeller pool: no frame of the pool has an energy and forces; name their keys, or another labeller"
+                "labeller pool: no frame of the pool has an energy and forces; give their keys, or another labeller"
             )
 
     def label(self, structure: Structure) -> Label | Refusal:

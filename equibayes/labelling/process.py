@@ -1,4 +1,4 @@
-"""A process that holds one engine: started, asked with a time limit, ended with everything that it has started itself."""
+"""A process that runs one engine: queried with a time limit, and killed together with its child processes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class TookTooLong(Exception):
 
 
 class Died(Exception):
-    """The process ended instead of answering; the message is one line."""
+    """The process ended without an answer; the message is one line."""
 
 
 class EngineProcess:
-    """Starts `equibayes.labelling.worker`, talks to it over a socket, and ends it whenever an answer is overdue."""
+    """Starts `equibayes.labelling.worker`, communicates over a socket, and kills it when an answer is overdue."""
 
     def __init__(self, order: Order, environment: Mapping[str, str], follow: bool) -> None:
         self._order, self._follow = order, follow
@@ -43,27 +43,27 @@ class EngineProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self, limit_s: float) -> Answer:
-        """Start afresh; the answer is what the engine says of itself."""
+        """Start a new process; the answer is the provenance of the engine."""
         self.end()
-        # Engines that work with files leave them in the folder they run in.
+        # Some engines leave files in the folder they run in.
         self._folder = tempfile.TemporaryDirectory(prefix="equibayes-engine-", ignore_cleanup_errors=True)
         ours, theirs = socket.socketpair()
-        with theirs, self._words.open("wb") as words:
+        with theirs, self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "equibayes.labelling.worker", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # engines print at length
-                stderr=words,
+                stderr=stderr,
                 cwd=self._folder.name,
                 env=self._environment,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # a group of its own: it can be ended with its children, and Ctrl-C is ours to handle
+                start_new_session=True,  # its own group: can be killed with its children, and does not receive Ctrl-C
             )
         self._connection = Connection(ours.detach())
         return self.ask((self._order, self._follow), limit_s)
 
     def ask(self, question: Any, limit_s: float) -> Answer:
-        """Send and wait; after an overdue, a broken or an interrupted answer the process is gone."""
+        """Send and wait; after an overdue, broken or interrupted answer the process is killed."""
         assert self._connection is not None, "start it first"
         try:
             self._connection.send(question)
@@ -71,14 +71,14 @@ class EngineProcess:
                 raise TookTooLong(f"no answer within {limit_s:g} s")
             answer: Answer = self._connection.recv()
         except (EOFError, ConnectionError):
-            raise Died(self._last_words()) from None
-        except BaseException:  # an answer that comes later would be taken for that to the next question
+            raise Died(self._how_it_ended()) from None
+        except BaseException:  # a later answer would be mistaken for the answer to the next question
             self.end()
             raise
         return answer
 
     def end(self) -> None:
-        """End the process and its children, if there is one."""
+        """Kill the process and its children, if it is running."""
         if self._connection is not None:
             self._connection.close()
         if self._process is not None:
@@ -94,18 +94,18 @@ class EngineProcess:
             self.end()
 
     @property
-    def _words(self) -> Path:
+    def _stderr(self) -> Path:
         assert self._folder is not None
-        return Path(self._folder.name) / ".words"
+        return Path(self._folder.name) / ".stderr"
 
-    def _last_words(self) -> str:
-        """How the process ended, with the last line it wrote; then what is left of it is removed."""
+    def _how_it_ended(self) -> str:
+        """How the process ended, with the last line of its error output; cleans up after it."""
         assert self._process is not None
         try:
             status = self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            status = None  # it closed the socket but lives on
-        lines = self._words.read_text(errors="replace").split("\n") if self._words.exists() else []
+            status = None  # it closed the socket but still runs
+        lines = self._stderr.read_text(errors="replace").split("\n") if self._stderr.exists() else []
         last = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
         self.end()
         how = (
@@ -119,5 +119,5 @@ class EngineProcess:
 
 
 def _import_path() -> str:
-    """What this process can import, the other one can."""
+    """The import path of this process, for the other one."""
     return os.pathsep.join(os.path.abspath(entry) for entry in sys.path)

@@ -14,14 +14,14 @@ from pyscf import dft, gto
 class PySCF(Calculator):
     """Kohn-Sham energies and forces of one molecule.
 
-    xc, basis         names that PySCF knows
+    xc, basis         names known to PySCF
     charge            in e
-    spin              number of unpaired electrons; None: 0 or 1, as the number of electrons is even or odd
+    spin              number of unpaired electrons; None: 0 or 1, for an even or odd number of electrons
     dispersion        None or "d3bj"
     density_fitting   products of orbitals expanded in an auxiliary basis; several times faster
     grid_level        PySCF's, 0 to 9
     conv_tol          Hartree, on the energy
-    max_cycle         self-consistency cycles before it is given up
+    max_cycle         largest number of self-consistency cycles
     max_memory        MB
     """
 
@@ -47,7 +47,7 @@ class PySCF(Calculator):
         if self.parameters["dispersion"] not in (None, "d3bj"):
             raise ValueError(f"dispersion '{self.parameters['dispersion']}': must be d3bj or none")
         if self.parameters["dispersion"]:
-            import dftd3.interface  # noqa: F401  a missing package is told before the first structure
+            import dftd3.interface  # noqa: F401  reports a missing package before the first structure
         self._density: Any = None
 
     def calculate(self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes) -> None:
@@ -63,9 +63,8 @@ class PySCF(Calculator):
             raise CalculationFailed(f"not self-consistent after {self.parameters['max_cycle']} cycles")
         self._density = field.make_rdm1()
         slope = field.nuc_grad_method()
-        slope.grid_response = (
-            True  # the grid moves with the atoms; without it forces miss those of the energy by some meV/Å
-        )
+        # the grid moves with the atoms; without its response the forces are wrong by some meV/Å
+        slope.grid_response = True
         gradient = slope.kernel()
         if self.parameters["dispersion"]:
             correction, its_gradient = self._dispersion(self.atoms)

@@ -1,4 +1,4 @@
-"""The other side of `engine_process`: holds one engine and answers until the socket closes.
+"""The program of an engine process (see `process.py`): answers queries until the socket closes.
 
 python -m equibayes.labelling.worker SOCKET      # the number of an open socket
 """
@@ -13,7 +13,7 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import BaseCalculator
 
-from equibayes.labelling.engines import INSTALL, Order, build, versions
+from equibayes.labelling.engines import INSTALL, Order, build_calculator, versions
 from equibayes.labelling.process import Answer
 
 
@@ -21,9 +21,8 @@ def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     order, follow = connection.recv()
     try:
-        calculator: BaseCalculator | None = build(
-            order
-        )  # tells missing packages and wrong settings before the first structure
+        # reports missing packages and wrong settings before the first structure
+        calculator: BaseCalculator | None = build_calculator(order)
     except ImportError as cause:
         connection.send(("refusal", f"not installed ({_line(cause)}); {INSTALL}"))
         return
@@ -35,7 +34,7 @@ def main(descriptor: int) -> None:
         try:
             question = connection.recv()
         except EOFError:
-            return  # whoever asked is gone
+            return  # the other process has ended
         if not follow:
             calculator = None
         answer, calculator = _answer(question, order, calculator)
@@ -43,14 +42,16 @@ def main(descriptor: int) -> None:
 
 
 def _answer(question: Any, order: Order, calculator: BaseCalculator | None) -> tuple[Answer, BaseCalculator | None]:
-    """Label or refusal, and the calculator to go on with: none after a failure, whose state nobody knows."""
+    """Label or refusal, and the calculator for the next structure: none after a failure, which leaves it in an
+    unknown state.
+    """
     numbers, positions, cell, pbc = question
     atoms = Atoms(numbers=numbers, positions=positions, cell=cell, pbc=pbc)
     try:
-        calculator = build(order) if calculator is None else calculator
+        calculator = build_calculator(order) if calculator is None else calculator
         atoms.calc = calculator
         forces = atoms.get_forces()
-        # With smeared occupations the forces are the gradient of the free energy, not of the energy extrapolated to 0 K.
+        # With smeared occupations the forces are derivatives of the free energy, not of the energy extrapolated to 0 K.
         free = calculator.results.get("free_energy")
         energy = atoms.get_potential_energy() if free is None else free
         stress = (

@@ -1,1 +1,1 @@
-"""Learning from new labels: which structures are worth one, and the engines that compute them."""
+"""Active learning: select structures, label them, and update the posterior."""

@@ -1,4 +1,4 @@
-"""Error and σ against the number of labels: a table for people, a csv file, and a drawing."""
+"""Error and σ against the number of labels: a printed table, a csv file, and a figure."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ _MEV = (
 
 
 def rows_of(folder: str | Path) -> list[Row]:
-    """One row a finished round: counts, and numbers in eV and eV/Å (None where there is none)."""
+    """One row per finished round: counts, and numbers in eV and eV/Å (None if there is none)."""
     rows = []
     for each in finished_rounds(Path(folder)):
         measured, survey = each.note("measured") or {}, each.note("survey") or {}
@@ -41,8 +41,8 @@ def rows_of(folder: str | Path) -> list[Row]:
     return rows
 
 
-def table(rows: Sequence[Row], title: str) -> Table:
-    """In meV and meV/Å."""
+def curve_table(rows: Sequence[Row], title: str) -> Table:
+    """The table, in meV and meV/Å."""
     headings = ["round", "labels", *(word for _, word in _MEV), "candidates"]
     lines = [
         [
@@ -57,13 +57,13 @@ def table(rows: Sequence[Row], title: str) -> Table:
 
 
 LEGEND = (
-    "meV and meV/Å; F, E: forces and energies of the test set; σ-F: RMS of the stated σ there; σ left, largest: RMS over all force "
-    "components, and the largest of an atom, of what could still be asked"
+    "meV and meV/Å; F, E: forces and energies of the test set; σ-F: RMS of its predicted σ; σ left, largest: RMS "
+    "over force components, and the largest per atom, of structures that could still be labelled"
 )
 
 
 def write_curve(folder: str | Path, others: Mapping[str, str | Path] | None = None, name: str = "this run") -> None:
-    """learning.csv and learning.svg in `folder`; `others` are folders of runs to draw beside it, by name."""
+    """Write learning.csv and learning.svg in `folder`; `others` are folders of other runs to compare with, by name."""
     folder = Path(folder)
     rows = rows_of(folder)
     if not rows:
@@ -77,12 +77,12 @@ def write_curve(folder: str | Path, others: Mapping[str, str | Path] | None = No
     for other, place in (others or {}).items():
         curves[other] = rows_of(place)
         if not curves[other]:
-            raise InputError(f"{place}: holds no finished round to draw beside this run; name another folder")
-    draw(curves, folder / "learning.svg")
+            raise InputError(f"{place}: contains no finished round to compare with; name another folder")
+    draw_curves(curves, folder / "learning.svg")
 
 
-def draw(curves: Mapping[str, Sequence[Row]], output: str | Path) -> None:
-    """SVG or PNG, by the ending of `output`: errors of the mean above, the stated σ below."""
+def draw_curves(curves: Mapping[str, Sequence[Row]], output: str | Path) -> None:
+    """SVG or PNG, by the suffix of `output`: errors above, predicted σ below."""
     from equibayes.evaluation.figures.style import colour, figure, series, styled
 
     ending = Path(output).suffix.removeprefix(".")
@@ -93,7 +93,7 @@ def draw(curves: Mapping[str, Sequence[Row]], output: str | Path) -> None:
             for axis, key, words in ((top, "force_mae", name), (bottom, "force_sigma", f"{name}: test set")):
                 _line(axis, rows, key, words, marker="o", **series(index))
             shade = {**series(index), "linestyle": ":"}
-            _line(bottom, rows, "left_sigma", f"{name}: what could be asked", marker=".", **shade)
+            _line(bottom, rows, "left_sigma", f"{name}: unlabelled", marker=".", **shade)
         top.set(ylabel="force error (MAE), meV/Å")
         bottom.set(ylabel="σ of forces (RMS), meV/Å", xlabel="labels")
         for axis in (top, bottom):

@@ -1,4 +1,4 @@
-"""Structures that differ from each other and from what is labelled, the less certain ones first."""
+"""Structures that differ from each other and from the labelled ones, the least certain first."""
 
 from collections.abc import Sequence
 
@@ -16,10 +16,10 @@ AT_ONCE = 32
 def descriptors(
     posterior: Posterior, structures: Sequence[Structure], device: torch.device | str = "cpu"
 ) -> np.ndarray:
-    """[structures, k·C] mean over atoms of the invariant features, of each sample beside the others.
+    """[structures, k·C]: invariant features averaged over atoms, concatenated over samples.
 
-    Every sample has features of its own; side by side their distances average over samples.  A mean over samples would not mean
-    anything, since no feature of one network corresponds to one of another.
+    Every sample has its own features; after concatenation, distances average over samples.  The features themselves
+    cannot be averaged, since those of different networks do not correspond.
     """
     samples, species_of, r_max = posterior.samples.to(device), posterior.species_of, posterior.network.r_max
     weights = posterior.model.layout.forward_weights(samples)
@@ -36,9 +36,11 @@ def descriptors(
 def farthest_points(
     points: np.ndarray, weight: np.ndarray, count: int, known: np.ndarray | None = None
 ) -> tuple[list[int], list[float]]:
-    """Indices of `count` points [n, d], each with the largest weight times distance to all chosen before and to all `known` [m, d].
+    """Indices of `count` points [n, d], each with the largest weight times distance to those chosen before and to
+    `known` [m, d].
 
-    Distances are in units of the points' own spread.  Without anything known the first is the one of largest weight (value: inf).
+    Distances are in units of the spread of the points.  If nothing is known, the first has the largest weight (value:
+    inf).
     """
     scale = float(np.sqrt(np.square(points - points.mean(0)).sum(1).mean())) or 1.0
     distance = np.full(len(points), np.inf)

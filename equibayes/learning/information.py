@@ -1,23 +1,23 @@
-"""How much a label would tell, from the k posterior samples: pure functions of arrays.
+"""The information that a label would give, from the k posterior samples: pure functions of arrays.
 
-Under sample s the force components of a structure are f_s + noise, with the predicted noise σ_a.  Deviations of the samples from their
-mean, over the noise, are the rows of
+Under sample s the force components of a structure are f_s + noise, with the predicted noise σ_a.  Deviations of the
+samples from their mean, divided by the noise, are the rows of
 
     Z [k, 3n],    Z_sc = (f_sc − mean_s f_sc) / σ_a,c
 
-For one component the Gaussian fitted to the mixture has the total variance σ_a²(1 + mean_s Z_s²), so that a label gives
+For one component, the Gaussian fitted to the mixture has the variance σ_a²(1 + mean_s Z_s²), so that a label gives
 
     ½ ln(total variance / aleatoric variance)        nats.
 
-Several components share the same k samples; what they tell together (BALD for a whole structure, or for a batch of them) is
+Several components share the same k samples; their joint information (BALD for a structure, or for a batch) is
 
     ½ ln det(1 + Z Zᵀ/k),        1 and Z Zᵀ being k × k,
 
-which counts once what correlated forces would say twice.  A batch is chosen greedily: a structure is worth what it adds to
+in which correlated forces are not counted twice.  A batch is chosen greedily: a structure is worth what it adds to
 
     S = 1 + Σ_chosen Z Zᵀ/k,
 
-and the epistemic variance of a component that remains once the batch is labelled is σ_a² · zᵀ S⁻¹ z / k.
+and the epistemic variance of a component that remains after labelling the batch is σ_a² · zᵀ S⁻¹ z / k.
 """
 
 from collections.abc import Sequence
@@ -33,17 +33,12 @@ def whitened(forces: np.ndarray, aleatoric: np.ndarray) -> np.ndarray:
 
 
 def information(z: np.ndarray) -> float:
-    """Nats that the label of one structure tells about the samples; 0 where they agree."""
+    """Information of the label of one structure, in nats; 0 if all samples agree."""
     return _half_log_det(np.eye(len(z)) + z @ z.T / len(z))
 
 
-def component_information(total: np.ndarray, aleatoric: np.ndarray) -> np.ndarray:
-    """Nats that each component alone tells: ½ ln(total variance / aleatoric variance), from standard deviations."""
-    return np.log(total / aleatoric)
-
-
 def greedy_information(structures: Sequence[np.ndarray], count: int) -> tuple[list[int], list[float]]:
-    """Indices of a batch in the order of choice, and the nats that each added to those before it.
+    """Indices of a batch in the order of choice, and the information that each added, in nats.
 
     structures: Z [k, 3n] of each candidate.
     """
@@ -64,7 +59,7 @@ def greedy_information(structures: Sequence[np.ndarray], count: int) -> tuple[li
 def greedy_sigma(
     structures: Sequence[np.ndarray], aleatoric: Sequence[np.ndarray], count: int
 ) -> tuple[list[int], list[float]]:
-    """Indices of a batch, each the structure with the largest atomic σ (eV/Å) that remains once those before it are labelled.
+    """Indices of a batch, each with the largest atomic σ (eV/Å) that remains after labelling those before it.
 
     structures: Z [k, 3n] of each candidate; aleatoric: its σ_a [n, 3], eV/Å.
     """

@@ -1,10 +1,10 @@
-"""The loop: propose → select → label → extend the data → resample → measure, until a rule says stop.
+"""Active learning: propose → select → label → extend the data → resample → measure, until a stopping rule applies.
 
     learner = Learner(config, Inputs(pool, start, test), labeller, "study")
     reason = learner.run()
 
-Everything that is decided is written before it is used (see `rounds.py`), and everything random follows from the seed and the number of
-the round: a killed run goes on with the same command and ends in the same files.
+Every decision is written before it is used (see `rounds.py`), and all random numbers follow from the seed and the
+number of the round: a killed run is continued by the same command and ends in the same files.
 """
 
 from collections.abc import Callable
@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 
 from equibayes.data.dataset import Dataset
+from equibayes.data.extxyz import write_exact
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import lock, make_folder, remove_leftovers
-from equibayes.labelling.pool import Labels
+from equibayes.labelling.labellers import LabelSource
 from equibayes.learning.curve import write_curve
 from equibayes.learning.diversity import descriptors
-from equibayes.learning.exact_xyz import write_exact
-from equibayes.learning.measure import errors_on, surveyed, told
+from equibayes.learning.measure import error_words, errors_on, survey_words
 from equibayes.learning.propose import MdProposer, PoolProposer, Proposer
 from equibayes.learning.resample import resample
 from equibayes.learning.rounds import Round
 from equibayes.learning.screen import STATES, screen, sound
-from equibayes.learning.select import Choice, choose, deviations
+from equibayes.learning.select import Choice, deviations, select_structures
 from equibayes.learning.settings import LearnConfig
 from equibayes.learning.study import Inputs, check_same_study, with_species
 from equibayes.posterior.center import load_center
@@ -48,7 +48,7 @@ class Learner:
         self,
         config: LearnConfig,
         inputs: Inputs,
-        labeller: Labels,
+        labeller: LabelSource,
         folder: str | Path,
         *,
         device: str = "cpu",
@@ -57,7 +57,7 @@ class Learner:
         cluster: ClusterOptions | None = None,
     ) -> None:
         if not len(inputs.pool):
-            raise InputError("the pool holds no structures; name others")
+            raise InputError("the pool contains no structures; name other files")
         self.inputs, self.labeller, self.folder = inputs, labeller, Path(folder)
         self.device, self.display, self.say, self.cluster = device, display, say, cluster
         self.config = replace(config, sample=with_species(config, inputs))
@@ -69,7 +69,7 @@ class Learner:
         self.isolated = {**inputs.pool.isolated_atoms, **(inputs.start.isolated_atoms if inputs.start else {})}
 
     def run(self) -> str:
-        """Go on from wherever the folder stands; returns why it ended."""
+        """Continue the study in the folder, or begin it; returns why it ended."""
         with lock(make_folder(self.folder)):
             remove_leftovers(self.folder)
             check_same_study(self.folder, self.inputs, self.config)
@@ -88,22 +88,20 @@ class Learner:
                 before, current = posterior, current.next()
 
     def _work(self, current: Round, before: Posterior | None) -> Posterior:
-        """Labels, data, posterior and measurement of a round whose choice is made."""
+        """Labels, data, posterior and errors of a round whose choice is made."""
         if not current.data.exists():
             self._label(current)
         if not current.posterior.exists():
             self._sample(current, before)
-        posterior = load(
-            current.posterior
-        )  # also when it is new: what is stored in half precision is not what was in memory
+        posterior = load(current.posterior)  # also if new: samples stored in half precision differ from those in memory
         if current.note("measured") is None:
             measured = self._measure(current, posterior)
             current.write_note("measured", measured)
-            self.say(f"round {current.number}: {told(measured)}")
+            self.say(f"round {current.number}: {error_words(measured)}")
         return posterior
 
     def _first_choice(self, first: Round) -> None:
-        """Labelled structures that the user gives, or some of the proposals at random."""
+        """The labelled structures of the user, or random proposals."""
         config, start = self.config, self.inputs.start
         if start is not None:
             first.write_choice([], {"round": 0, "kind": "start", "from": start.name, "chosen": []})
@@ -113,12 +111,12 @@ class Learner:
         states = screen(proposals, np.zeros(len(proposals)), self._digests(None), None, config.select.closest)
         good = [i for i, state in enumerate(states) if state == "candidate"]
         count = min(config.start_labels, config.budget or config.start_labels)
-        chosen = choose("random", good, count, seed=[config.sample.seed, 0])
+        chosen = select_structures("random", good, count, seed=[config.sample.seed, 0])
         if not chosen:
             raise InputError(
-                "no structure of the pool can be labelled: all are test frames, or their atoms are too close"
+                "no structure of the pool can be labelled: all are test frames, or have atoms that are too close"
             )
-        self._write_choice(first, proposals, chosen, {"kind": "random", "reason": "to begin with"})
+        self._write_choice(first, proposals, chosen, {"kind": "random", "reason": "initial"})
 
     def _label(self, current: Round) -> None:
         wanted = current.asked()
@@ -126,24 +124,24 @@ class Learner:
             self.say(f"round {current.number}: {len(wanted)} structures to label with {self.config.labeller}")
         for number, why in current.label(self.labeller):
             if why:
-                self.say(f"structure {number} ({wanted[number].source or 'proposed'}) is lost: {why}")
+                self.say(f"structure {number} ({wanted[number].source or 'proposed'}) has no label: {why}")
         new, failures = current.labelled(), current.failures()
         if wanted and not new:
             current.forget_failures()
             raise InputError(
                 f"round {current.number}: none of {len(wanted)} structures could be labelled ({failures[0]}); "
-                "mend the labeller, then the same command goes on"
+                "fix the labeller and run the same command again"
             )
         slow = len(wanted) - len(new) - len(failures)
         if slow:
-            self.say(f"round {current.number}: {slow} slow label(s) will join a later round")
+            self.say(f"round {current.number}: {slow} slow label(s) left for a later round")
         earlier: list[Structure] = list(self.inputs.start or []) if current.number == 0 else []
         if current.number:
             earlier = list(Round(self.folder, current.number - 1).training_data(self.isolated))
         write_exact(current.data, [*earlier, *self._late(current, earlier), *new])
 
     def _late(self, current: Round, earlier: list[Structure]) -> list[Structure]:
-        """Labels of the rounds before that came when their round had gone on; what never came is asked for again."""
+        """Labels of earlier rounds that arrived after their round; missing ones are requested again."""
         known = {structure.geometry_digest() for structure in earlier}
         found = []
         for number in range(current.number):
@@ -154,7 +152,9 @@ class Learner:
         return found
 
     def _parts(self, current: Round) -> tuple[Dataset, Dataset]:
-        """Training and held-back frames; the latter are those of the first round for ever, since chains remember what they saw."""
+        """Training and held-back frames; the latter always come from the first round, since chains remember what they
+        have seen.
+        """
         config, data = self.config.sample, current.training_data(self.isolated)
         first = Round(self.folder, 0).training_data(self.isolated)
         train, validation = hold_back(first, config.data.validation, config.seed)
@@ -167,7 +167,7 @@ class Learner:
         warm = before is not None and self.config.resample.warm
         self.say(
             f"round {current.number}: sampling with {len(train)} labels"
-            + (", from the samples of the round before" if warm else ", from random weights")
+            + (", from the samples of the previous round" if warm else ", from random weights")
         )
         if before is None or not warm:
             center = load_center(self.config.sample.prior.center)
@@ -190,7 +190,7 @@ class Learner:
         return measured
 
     def _choose_next(self, current: Round, posterior: Posterior) -> str | None:
-        """Make the choice of the next round, unless it is made or there is a reason to stop, which is returned."""
+        """Make the choice of the next round, unless there is one; returns the reason to stop, if any."""
         config, following = self.config, current.next()
         if following.note("choice") is not None:
             return None
@@ -205,9 +205,9 @@ class Learner:
         proposals = self.proposer(posterior, trust, following.path / "md", seed)
         survey, candidates, predictions = self._survey(posterior, proposals, current, trust)
         current.write_note("survey", survey)
-        self.say(f"round {current.number}: {surveyed(survey)}")
+        self.say(f"round {current.number}: {survey_words(survey)}")
         if not candidates:
-            return "nothing is left to ask: no proposal is a candidate"
+            return "nothing is left to label: no proposal is a candidate"
         if config.target_sigma is not None and survey["sigma_rms"] <= config.target_sigma:
             return f"σ is below the target of {1e3 * config.target_sigma:g} meV/Å"
         points: dict[str, Any] = {}
@@ -216,7 +216,7 @@ class Learner:
             train, _ = self._parts(current)
             points["points"] = descriptors(posterior, own, self.device)
             points["known_points"] = descriptors(posterior, list(train), self.device)
-        chosen = choose(
+        chosen = select_structures(
             config.select.kind,
             candidates,
             left,
@@ -232,9 +232,9 @@ class Learner:
     def _survey(
         self, posterior: Posterior, proposals: list[Structure], current: Round, trust: Trust
     ) -> tuple[dict[str, Any], list[int], list[Any]]:
-        """What the posterior thinks of the proposals; indices of those that may be asked; predictions (None where there is none)."""
+        """σ of the proposals; indices of the candidates; predictions (None where there is none)."""
         closest = self.config.select.closest
-        # a structure with colliding atoms may have thousands of neighbours or none that the network knows: it is not evaluated
+        # structures with colliding atoms are not evaluated: they may have thousands of neighbours
         fine = [i for i, structure in enumerate(proposals) if sound(structure, closest)]
         found = dict(zip(fine, predict(posterior, [proposals[i] for i in fine], members=True, device=self.device)))
         sigma = np.full(len(proposals), np.inf)
@@ -252,25 +252,27 @@ class Learner:
         return survey, candidates, [found.get(i) for i in range(len(proposals))]
 
     def _trust(self, posterior: Posterior) -> Trust:
-        select = self.config.select
-        texts = {"lo": select.trust_lo, "hi": select.trust_hi}
-        levels = (
-            trust_level(None if text is None else str(text), posterior, f"--trust-{end}") for end, text in texts.items()
+        levels = self.config.select
+        texts = {"lo": levels.trust_lo, "hi": levels.trust_hi}
+        return Trust(
+            *(
+                trust_level(None if text is None else str(text), posterior, f"--trust-{end}")
+                for end, text in texts.items()
+            )
         )
-        return Trust(*levels)
 
     def _asked(self, current: Round) -> list[Structure]:
-        """All that was ever sent to the labeller, this round included."""
+        """All structures sent to the labeller so far, including this round."""
         return [s for number in range(current.number + 1) for s in Round(self.folder, number).asked()]
 
     def _digests(self, current: Round | None) -> set[bytes]:
-        """Of everything that is not to be asked for: what was, and what the user gave with labels or to test on."""
+        """Digests of structures not to be sent: those sent before, the initial data and the test set."""
         known = [*(self.inputs.start or []), *(self.inputs.test or [])]
         known += [] if current is None else self._asked(current)
         return {structure.geometry_digest() for structure in known}
 
     def _write_choice(
-        self, place: Round, proposals: list[Structure], chosen: list[Choice], why: dict[str, Any]
+        self, target: Round, proposals: list[Structure], chosen: list[Choice], why: dict[str, Any]
     ) -> None:
         structures = [proposals[choice.index] for choice in chosen]
         listed = [
@@ -283,4 +285,4 @@ class Learner:
             }
             for choice, structure in zip(chosen, structures)
         ]
-        place.write_choice(structures, {"round": place.number, **why, "chosen": listed})
+        target.write_choice(structures, {"round": target.number, **why, "chosen": listed})

@@ -1,4 +1,4 @@
-"""How good a posterior is, and what it knows about structures without labels: numbers and the words for them."""
+"""Errors of a posterior on a test set, and its σ of unlabelled structures, as numbers and as sentences."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from equibayes.posterior.file import Posterior
 
 
 def errors_on(posterior: Posterior, test: Dataset, device: str) -> dict[str, Any]:
-    """Errors and stated σ on a test set, eV and eV/Å; None where a number has no meaning."""
+    """Errors and predicted σ on a test set, eV and eV/Å; None where a number is undefined."""
     found = evaluate(posterior, test, device=device)
     force, energy = found.force_error, found.energy_error
     kept, known = np.isfinite(force), np.isfinite(energy)
@@ -33,15 +33,15 @@ def errors_on(posterior: Posterior, test: Dataset, device: str) -> dict[str, Any
     return numbers
 
 
-def told(measured: dict[str, Any]) -> str:
+def error_words(measured: dict[str, Any]) -> str:
     words = f"{measured['labels']} labels"
     if measured.get("force_mae") is not None and measured.get("force_sigma") is not None:
         error, sigma = 1e3 * measured["force_mae"], 1e3 * measured["force_sigma"]
-        words += f", force error {error:.1f} meV/Å (MAE), stated σ {sigma:.1f} meV/Å (RMS)"
+        words += f", force error {error:.1f} meV/Å (MAE), predicted σ {sigma:.1f} meV/Å (RMS)"
     return words
 
 
-def surveyed(survey: dict[str, Any]) -> str:
+def survey_words(survey: dict[str, Any]) -> str:
     states = ", ".join(f"{count} {name}" for name, count in survey["states"].items() if count)
     sigma = f"; σ up to {1e3 * survey['sigma_largest']:.1f} meV/Å" if survey["sigma_largest"] is not None else ""
     return f"{survey['proposals']} proposals: {states}{sigma}"

@@ -1,186 +1,71 @@
-"""Dynamics that asks: where the model does not know, an engine is called, and the trajectory goes on.
+"""Learning on the fly: dynamics that calls an engine where the model is uncertain, and learns from the label.
 
     result = on_the_fly(posterior, data, atoms, Conditions("bussi"), 2000, labeller, Trust(0.1, 1.0), config, "fly.xyz")
 
-In every step the largest deviation of the frame is held against the trust levels (see `simulate/md.py`, on_uncertain="label").  A
-candidate is labelled.  `KeepLabels` leaves it there; with `LearnAtOnce` the label joins the data, the chains go on from their samples
-(`resample.py`), and the same positions and momenta move on under the new posterior.  Beyond the upper level, or where σ is no
-number, the trajectory ends: that frame is never sent.
+At every step the largest deviation of the frame is compared with the trust levels (`simulate/watch.py`,
+on_uncertain="label").  A candidate is labelled (`label_candidates.py`), the label joins the data, the chains continue
+from their samples (`resample.py`), and the same positions and momenta move on under the new posterior.  Above the
+upper level, or where σ is not finite, the trajectory ends without a query.
 
-| file in the folder beside the trajectory |                                                                  |
-|------------------------------------------|------------------------------------------------------------------|
-| labels.xyz                               | every label so far, ready to be learned from                     |
-| asked.json                               | every question: step, σ, error of the model, or why it failed    |
-| label-0000/label.xyz, or refused.txt     | the answer to the first question, as soon as it is there         |
-| label-0000/data.xyz, fly.posterior       | all that was learned from after it, and the posterior it gave    |
-
-Each is whole or not there and follows from those before it: a killed run asks nothing twice and goes on to the same files.
+Each label has its folder, label-0000 …; data.xyz in it contains all data after this label and fly.posterior the
+posterior sampled from them.
 """
 
 import json
-import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from ase import Atoms
 
 from equibayes.config import build, section, setting
 from equibayes.data.dataset import Dataset
+from equibayes.data.extxyz import write_exact
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
-from equibayes.files import make_folder, remove_leftovers, write_text
-from equibayes.labelling.labellers import TIME_LIMIT_S, Refusal
-from equibayes.labelling.pool import Labels
-from equibayes.learning.exact_xyz import read_exact, write_exact
+from equibayes.labelling.labellers import TIME_LIMIT_S, LabelSource
+from equibayes.learning.label_candidates import Asked, LabelCandidates
 from equibayes.learning.resample import ResampleSettings, resample
-from equibayes.learning.screen import too_close
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.sample import frame_mark
 from equibayes.run import Run
-from equibayes.run.progress import Silent as SilentSampler
+from equibayes.run.progress import Display, Silent
 from equibayes.run.settings import SampleConfig
 from equibayes.run.store import clear, run_folder
 from equibayes.simulate.calculator import Calculator
-from equibayes.simulate.display import MdDisplay, Silent
 from equibayes.simulate.integrators import Conditions
-from equibayes.simulate.md import Watch, run_md
-from equibayes.simulate.teacher import Lesson, Question
+from equibayes.simulate.md import run_md
+from equibayes.simulate.oracle import Query, Reply
 from equibayes.simulate.trust import Trust
+from equibayes.simulate.watch import Watch
 
 FAR_OFF = 1.0
-"""eV an atom between engine and model, above which they do not mean the same energy."""
+"""eV per atom; engine and model that differ by more do not refer to the same zero of energy."""
 
 
 @dataclass(frozen=True)
 class FlySettings:
-    """Settings of questions to an engine during dynamics, and of learning from the answers."""
+    """Settings of the engine and of learning during dynamics."""
 
     labeller_settings: dict[str, Any] = setting({}, "keyword arguments of the engine")
     label_seconds: float = setting(TIME_LIMIT_S, "time limit for one structure, s")
-    resample: ResampleSettings = section(ResampleSettings, "how the posterior follows a label")
+    resample: ResampleSettings = section(ResampleSettings, "how the posterior is updated after a label")
     sample: SampleConfig = section(SampleConfig, "the sampler, by default as in the posterior's own run")
 
     @classmethod
     def of(cls, posterior: Posterior, values: dict[str, Any]) -> "FlySettings":
-        """Those of the posterior's own run, with changes."""
+        """The settings of the posterior's own run, with changes."""
         known = build(SampleConfig, posterior.config) if posterior.config else SampleConfig()
         return build(cls, values, cls(sample=known))
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A frame that was sent to the labeller.
-
-    sigma   eV/Å, the largest deviation of the frame before it was learned
-    error   eV/Å, RMS of force components, model minus engine; None where the engine gave no label (`refused` says why)
-    """
-
-    step: int
-    sigma: float
-    error: float | None
-    refused: str = ""
-
-
-class KeepLabels:
-    """Labels candidates and goes on with the same model."""
-
-    def __init__(self, labeller: Labels, name: str = "") -> None:
-        """name: of the engine, by which a run is recognised."""
-        self.labeller, self.name = labeller, name
-        self.asked: list[Asked] = []
-        self.labels: list[Structure] = []
-        self.folder = Path()  # until `begin`
-        self.display: MdDisplay = Silent()
-
-    @property
-    def about(self) -> dict[str, Any]:
-        return {"labeller": self.name}
-
-    def begin(self, folder: Path, asked: int | None, display: MdDisplay) -> Calculator | None:
-        self.folder, self.display = folder, display
-        self.asked, self.labels = [], []
-        if asked is None:
-            for old in folder.glob("label-*"):
-                shutil.rmtree(old)
-            for name in ("labels.xyz", "asked.json"):
-                (folder / name).unlink(missing_ok=True)
-            return None
-        if asked:
-            self.asked = [Asked(**each) for each in json.loads((folder / "asked.json").read_text("utf-8"))[:asked]]
-            found = (self._known(number, each.step) for number, each in enumerate(self.asked))
-            self.labels = [label for label in found if label is not None]
-        return None
-
-    def answer(self, question: Question) -> Lesson:
-        frame = Structure.from_atoms(question.atoms, _source(question.step))
-        if too_close(frame):
-            return Lesson(ended=f"at step {question.step} two atoms are too close")
-        remove_leftovers(make_folder(self._place(question.number)))
-        label = self._label(question, frame)
-        sigma = question.deviation.largest
-        if isinstance(label, str):
-            asked = Asked(question.step, sigma, None, label)
-            self.display.say(f"step {question.step}: no label ({label}); going on without")
-        else:
-            assert label.forces is not None
-            error = float(np.sqrt(np.square(question.results["forces"] - label.forces).mean()))
-            asked = Asked(question.step, sigma, error)
-            told = f"σ {1e3 * sigma:.1f} meV/Å, error {1e3 * error:.1f} meV/Å (RMS)"
-            self.display.say(f"step {question.step}: {told}; {len(self.labels) + 1} labels")
-        lesson = Lesson() if isinstance(label, str) else self._learn(question, label)
-        self.asked.append(asked)
-        if not isinstance(label, str):
-            self.labels.append(label)
-        write_exact(self.folder / "labels.xyz", self.labels)
-        listed = json.dumps([asdict(each) for each in self.asked], indent=1, ensure_ascii=False)
-        write_text(self.folder / "asked.json", listed + "\n")
-        return lesson
-
-    @property
-    def refused(self) -> int:
-        return sum(each.error is None for each in self.asked)
-
-    def _learn(self, question: Question, label: Structure) -> Lesson:
-        """Nothing is learned."""
-        return Lesson()
-
-    def _label(self, question: Question, frame: Structure) -> Structure | str:
-        """The frame with its label, or why there is none; an answer that is there is not asked for again."""
-        place = self._place(question.number)
-        known = self._known(question.number, question.step)
-        if known is not None and known.geometry_digest() == frame.geometry_digest():
-            return known
-        if (place / "refused.txt").exists():
-            return (place / "refused.txt").read_text("utf-8").strip()
-        answer = self.labeller.label(frame)
-        if isinstance(answer, Refusal):
-            write_text(place / "refused.txt", answer.reason + "\n")
-            return answer.reason
-        label = answer.attach(frame)
-        write_exact(place / "label.xyz", [label])
-        return label
-
-    def _known(self, number: int, step: int) -> Structure | None:
-        path = self._place(number) / "label.xyz"
-        return replace(read_exact(path)[0], source=_source(step)) if path.exists() else None
-
-    def _place(self, number: int) -> Path:
-        return self.folder / f"label-{number:04d}"
-
-
-def _source(step: int) -> str:
-    return f"on the fly, step {step}"
-
-
-class LearnAtOnce(KeepLabels):
-    """Labels candidates, learns from each at once, and goes on with the new posterior."""
+class LearnOnTheFly(LabelCandidates):
+    """Labels candidates, learns from each label immediately, and continues with the new posterior."""
 
     def __init__(
         self,
-        labeller: Labels,
+        labeller: LabelSource,
         posterior: Posterior,
         data: Dataset,
         config: SampleConfig,
@@ -190,78 +75,85 @@ class LearnAtOnce(KeepLabels):
         device: str = "cpu",
         calculator: Callable[[Posterior], Calculator] | None = None,
     ) -> None:
-        """data: what `posterior` was conditioned on; all of it is learned from again.  config: settings of the sampler, whose network
-        must be that of `posterior`.  calculator: makes one of a posterior."""
+        """data        what `posterior` was conditioned on; the new posterior is conditioned on all of it again
+        config      settings of the sampler, whose network must be that of `posterior`
+        calculator  makes a calculator of a posterior
+        """
         super().__init__(labeller, name)
         self.first, self.posterior, self.start_data, self.config = posterior, posterior, data, config
         self.resampling, self.device = resampling or ResampleSettings(), device
         self.calculator = calculator or (lambda posterior: Calculator(posterior, device=device))
 
     @property
-    def about(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         settings = json.loads(json.dumps({"sample": self.config.to_dict(), "resample": asdict(self.resampling)}))
-        return {**super().about, "data": self.start_data.fingerprint(), "settings": settings}
+        return {**super().identity, "data": self.start_data.fingerprint(), "settings": settings}
 
     @property
     def data(self) -> Dataset:
-        """All that is learned from now."""
+        """All data at present."""
         start = self.start_data
         return Dataset([*start, *self.labels], start.name, start.isolated_atoms)
 
     @property
     def newest(self) -> Path | None:
-        """The file of the posterior that is in force; None where it is still the first."""
+        """The file of the present posterior; None while it is the first."""
         places = [self._place(n) for n, each in enumerate(self.asked) if each.error is not None]
         return places[-1] / "fly.posterior" if places else None
 
-    def begin(self, folder: Path, asked: int | None, display: MdDisplay) -> Calculator | None:
+    def summary(self) -> dict[str, Any]:
+        newest = None if self.newest is None else f"{self.newest.parent.name}/{self.newest.name}"
+        return {**super().summary(), "learned": len(self.labels), "posterior": newest}
+
+    def begin(self, folder: Path, asked: int | None, display: Display) -> Calculator | None:
         super().begin(folder, asked, display)
         self.posterior = load(self.newest) if self.newest else self.first
         return self.calculator(self.posterior) if self.newest else None
 
-    def _learn(self, question: Question, label: Structure) -> Lesson:
-        self._check_energy(question, label)
-        seen, place = self.data, self._place(question.number)
+    def _learn(self, query: Query, label: Structure) -> Reply:
+        self._check_energy(query, label)
+        seen, place = self.data, self._place(query.number)
         more = Dataset([*seen, label], seen.name, seen.isolated_atoms)
         output = place / "fly.posterior"
         if not output.exists():
             write_exact(place / "data.xyz", more)
-            run = Run(device=self.device, display=_Learning(self.display, question.step))
+            run = Run(device=self.device, display=_LearningDisplay(self.display, query.step))
             run = run.to(output, resume_if_begun=True)
             resample(self.posterior, more, more[:0], self.config, self.resampling, seen=seen, run=run)
             clear(run_folder(output))
-        self.posterior = load(output)  # also when it is new: what is stored in half precision is not what was in memory
-        return Lesson(self.calculator(self.posterior))
+        self.posterior = load(output)  # also if new: samples stored in half precision differ from those in memory
+        return Reply(self.calculator(self.posterior))
 
-    def _check_energy(self, question: Question, label: Structure) -> None:
-        """Labels of another engine than that of the data would teach that two things are one."""
+    def _check_energy(self, query: Query, label: Structure) -> None:
+        """Labels of a level of theory other than that of the data must not be mixed with them."""
         assert label.energy is not None
-        away = abs(label.energy - float(question.results["energy"])) / len(label)
+        away = abs(label.energy - float(query.results["energy"])) / len(label)
         if self.first.reference.knows(label.numbers) and away > FAR_OFF:
             raise InputError(
-                f"step {question.step}: the labeller's energy is {away:.3g} eV an atom from the model's, so its data come from another "
-                "level of theory; label them with the same engine first (equibayes learn --labeller …)"
+                f"step {query.step}: the labeller's energy differs from the model's by {away:.3g} eV per atom, "
+                "so the data are of another level of theory; label them with the same engine first "
+                "(equibayes learn --labeller …)"
             )
 
 
-class _Learning(SilentSampler):
-    """The sampler's progress as words in the line of the simulation."""
+class _LearningDisplay(Silent):
+    """Shows the progress of sampling in the display of the simulation."""
 
-    def __init__(self, display: MdDisplay, step: int) -> None:
+    def __init__(self, display: Display, step: int) -> None:
         self.display, self.step, self.total = display, step, 0
 
     def start(self, total_steps: int, first_step: int) -> None:
         self.total = total_steps
 
     def show(self, record: dict[str, Any]) -> None:
-        self.display.show(self.step, f"learning: step {record['step']} of {self.total}")
+        self.display.show({"step": self.step, "learning": f"step {record['step']} of {self.total}"})
 
     def say(self, message: str) -> None:
         self.display.say(message)
 
 
 def training_frames(posterior: Posterior, data: Dataset) -> Dataset:
-    """Those of `data` that the posterior was conditioned on; the frames that it held back stay held back."""
+    """The frames of `data` that the posterior was conditioned on; frames it held back stay held back."""
     marks = set(posterior.data.get("frame_marks", ()))
     if not marks:
         return data
@@ -277,7 +169,7 @@ def training_frames(posterior: Posterior, data: Dataset) -> Dataset:
 
 @dataclass(eq=False)
 class FlyResult:
-    """ended: None where all steps were done, else why not;  posterior, data: as they are after the last label."""
+    """ended: None if all steps were done, else the reason;  posterior, data: after the last label."""
 
     atoms: Atoms
     posterior: Posterior
@@ -288,7 +180,7 @@ class FlyResult:
 
     @property
     def fraction(self) -> float:
-        """Share of steps that called the labeller."""
+        """Fraction of steps that called the labeller."""
         return len(self.asked) / max(1, self.step)
 
 
@@ -298,7 +190,7 @@ def on_the_fly(
     start: Atoms,
     conditions: Conditions,
     steps: int,
-    labeller: Labels,
+    labeller: LabelSource,
     trust: Trust,
     config: SampleConfig,
     output: str | Path,
@@ -310,17 +202,17 @@ def on_the_fly(
     device: str = "cpu",
     resume: bool = False,
     overwrite: bool = False,
-    display: MdDisplay | None = None,
+    display: Display | None = None,
 ) -> FlyResult:
-    """Simulate `steps` steps, asking the labeller where σ is between the trust levels and learning from every answer.
+    """Simulate `steps` steps, calling the labeller where σ is between the trust levels and learning from every label.
 
-    data    what `posterior` was conditioned on; all of it is learned from again
+    data    what `posterior` was conditioned on
     config  settings of the sampler; chains and network must be those of `posterior`
     output  the trajectory (extended xyz)
-    gap     steps between two labels, at least: neighbours in time are nearly the same
+    gap     smallest number of steps between two labels: successive frames are nearly the same
     every   steps between frames of the trajectory
     """
-    teacher = LearnAtOnce(labeller, posterior, data, config, resampling, device=device)
+    oracle = LearnOnTheFly(labeller, posterior, data, config, resampling, device=device)
     watch = Watch(trust, "label", deviation, every, candidate_gap=gap)
     result = run_md(
         Calculator(posterior, device=device),
@@ -332,6 +224,6 @@ def on_the_fly(
         resume=resume,
         overwrite=overwrite,
         display=display,
-        teacher=teacher,
+        oracle=oracle,
     )
-    return FlyResult(result.atoms, teacher.posterior, teacher.data, result.step, teacher.asked, result.ended)
+    return FlyResult(result.atoms, oracle.posterior, oracle.data, result.step, oracle.asked, result.ended)

@@ -1,4 +1,4 @@
-"""Where structures to be labelled come from: a pool that is there, or dynamics with the model as it is now."""
+"""Proposals of structures to be labelled: a given pool, or dynamics with the current model."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,26 +8,26 @@ from typing import Protocol
 import numpy as np
 
 from equibayes.data.dataset import Dataset
+from equibayes.data.extxyz import read_exact
 from equibayes.data.structures import Structure
 from equibayes.files import make_folder
-from equibayes.learning.exact_xyz import read_exact
 from equibayes.learning.settings import MdSettings
 from equibayes.posterior.file import Posterior
 from equibayes.simulate.trust import Trust
 
 
 class Proposer(Protocol):
-    """Structures without labels, from a posterior; a pure function of its arguments, so that a killed run proposes the same again."""
+    """Structures without labels; a pure function of its arguments, so that a resumed run proposes the same."""
 
     def first(self, count: int, rng: np.random.Generator) -> list[Structure]:
-        """Some to choose from before there is a posterior, more than `count` where that is possible."""
+        """Structures to choose from before there is a posterior, if possible more than `count`."""
         ...
 
     def __call__(self, posterior: Posterior, trust: Trust, folder: Path, seed: int) -> list[Structure]: ...
 
 
 class PoolProposer:
-    """Always the whole pool."""
+    """Proposes the whole pool."""
 
     def __init__(self, pool: Dataset) -> None:
         self.structures = [bare(structure) for structure in pool]
@@ -40,7 +40,7 @@ class PoolProposer:
 
 
 class MdProposer:
-    """Frames of trajectories that the current posterior drives; one ends where σ crosses the upper trust level."""
+    """Frames of trajectories with the current posterior; each ends where σ crosses the upper trust level."""
 
     def __init__(
         self, starts: Dataset, settings: MdSettings, device: str, say: Callable[[str], None] = lambda _: None
@@ -49,7 +49,7 @@ class MdProposer:
         self.settings, self.device, self.say = settings, device, say
 
     def first(self, count: int, rng: np.random.Generator) -> list[Structure]:
-        """The starts, and displaced copies where there are too few."""
+        """The start structures, and displaced copies if there are too few."""
         found = list(self.starts)
         while len(found) < count:
             origin = self.starts[len(found) % len(self.starts)]
@@ -59,10 +59,13 @@ class MdProposer:
 
     def __call__(self, posterior: Posterior, trust: Trust, folder: Path, seed: int) -> list[Structure]:
         from equibayes.simulate.calculator import Calculator
-        from equibayes.simulate.md import Watch, run_md
+        from equibayes.simulate.md import run_md
+        from equibayes.simulate.watch import Watch
 
         found: list[Structure] = []
-        origins = np.linspace(0, len(self.starts) - 1, self.settings.starts).round().astype(int)  # some twice if few
+        origins = (
+            np.linspace(0, len(self.starts) - 1, self.settings.starts).round().astype(int)
+        )  # repeated if there are few
         make_folder(folder)
         calculator = Calculator(posterior, device=self.device)
         watch = Watch(trust, on_uncertain="write", every=self.settings.every, save_every=self.settings.steps)
@@ -73,11 +76,11 @@ class MdProposer:
             result = run_md(calculator, start, conditions, self.settings.steps, path, watch=watch, overwrite=True)
             ended = f", {result.ended}" if result.ended else ""
             self.say(f"trajectory {number}: {result.step} of {self.settings.steps} steps{ended}")
-            # the frames carry predictions, which are no labels
+            # the frames contain predictions, which are not labels
             found += [bare(structure) for structure in read_exact(path)]
         return found
 
 
 def bare(structure: Structure) -> Structure:
-    """Without labels: nobody can look at them by mistake."""
+    """The structure without its labels."""
     return replace(structure, energy=None, forces=None, stress=None)

@@ -1,12 +1,12 @@
-"""A posterior of more data from the posterior of less: chains go on from its samples instead of beginning at random.
+"""Update a posterior with more data: chains continue from its samples instead of starting at random weights.
 
-What is sampled stays the same: the prior is that of the settings, N(0, I), and the likelihood that of all the data.  Only the beginning
-differs, so the burn-in can be short.  The mass is gathered anew in its first part: the new data change the gradients it is made of.
-Noise and minibatches are drawn anew too.  With those of the run before, every restart would push the chains the same way again: over
-seventeen labels on the fly σ grew from 143 to 232 meV/Å.
+The target is unchanged: the prior of the settings, N(0, I), and the likelihood of all data.  Only the start differs,
+so that the burn-in can be short.  The mass is estimated again in its first part, since the new data change the
+gradients.  Noise and minibatches also use a new seed.  With the old one, every restart would push the chains in the
+same direction: over seventeen labels on the fly, σ grew from 143 to 232 meV/Å.
 
-The scales of the network (type_names, avg_num_neighbors, per_type_energy_scales) and what an energy of 0 means are those of the earlier
-posterior: with other scales the same weights would be another function.
+The scales of the network (type_names, avg_num_neighbors, per_type_energy_scales) and the energy reference are those
+of the earlier posterior: with other scales the same weights would be another function.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from equibayes.run.settings import SampleConfig
 
 @dataclass(frozen=True)
 class ResampleSettings:
-    """How a posterior follows when labels were added."""
+    """How a posterior is updated when labels are added."""
 
     warm: bool = setting(True, "begin with the samples of the round before; false: from random weights, at full length")
     burn_in: float = setting(0.25, "length of the burn-in, as a fraction of sample.burn_in.steps", above=0, at_most=1)
@@ -39,7 +39,7 @@ class ResampleSettings:
 
 
 def warm_config(config: SampleConfig, settings: ResampleSettings) -> SampleConfig:
-    """The same chains with a short burn-in that needs no noise-free start."""
+    """The same settings with a short burn-in, which needs no noise-free start."""
     full = config.burn_in
     initial = max(settings.initial * full.initial, full.final)
     return replace(
@@ -48,7 +48,7 @@ def warm_config(config: SampleConfig, settings: ResampleSettings) -> SampleConfi
             full,
             steps=max(1, round(settings.burn_in * full.steps)),
             initial=initial,
-            decay="exponential",  # few steps at a large γ, which would lead away from where the chains begin
+            decay="exponential",  # few steps at a large γ, which would lead away from the start
             freeze_mass=settings.freeze_mass,
             noise_free=0.0,
             early=0.0,
@@ -57,7 +57,7 @@ def warm_config(config: SampleConfig, settings: ResampleSettings) -> SampleConfi
 
 
 def starts(posterior: Posterior, chains: int) -> torch.Tensor:
-    """[K, P]: for every chain its own latest sample; one that gave none begins where another ended."""
+    """[K, P]: the latest sample of each chain; a chain without samples starts from that of another."""
     latest = {int(chain): row for row, chain in enumerate(posterior.chain.tolist())}
     order = [latest[chain] for chain in sorted(latest)]
     rows = [latest.get(chain, order[chain % len(order)]) for chain in range(chains)]
@@ -74,9 +74,9 @@ def resample(
     seen: Dataset | None = None,
     run: Run | None = None,
 ) -> Posterior:
-    """The posterior given `train`, by chains that begin with the samples of `before`.
+    """The posterior given `train`, by chains that start from the samples of `before`.
 
-    seen  what `before` was conditioned on; where `train` has formulas that were not among it, energies are referred to zero anew
+    seen  the data of `before`; if `train` contains new formulas, the energy reference is fitted again
     """
     same_formulas = seen is None or _formulas(train) <= _formulas(seen)
     prepared = lay_out(
@@ -92,7 +92,7 @@ def resample(
 
 
 def seed_of(seed: int, train: Dataset) -> int:
-    """Another one for every set of frames, and the same for the same."""
+    """A seed that depends on the frames: equal for equal sets, different otherwise."""
     digest = hashlib.sha256(f"{seed} {train.fingerprint()}".encode()).digest()
     return int.from_bytes(digest[:4], "big")
 

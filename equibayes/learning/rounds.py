@@ -1,18 +1,18 @@
-"""The folder of a round: what was chosen and why, its labels, all the data so far, the posterior, and how good it is.
+"""The folder of a round: the choice with its reasons, the labels, all data so far, the posterior, and its errors.
 
 | file            |                                                                                              |
 |-----------------|----------------------------------------------------------------------------------------------|
 | chosen.xyz      | the structures that are sent to the labeller                                                 |
-| choice.json     | which they are, the score and the reason of each, and what became of all proposals           |
-| labels/0000.xyz | the label of the first of them, as soon as it is there; or 0000.failed with the reason; with  |
-|                 | --cluster one may come after its round has gone on: it is in the data of a later round       |
-| data.xyz        | everything that is learned from                                                              |
-| round.posterior | and beside it round.run/ with checkpoints and metrics                                        |
+| choice.json     | score and reason of each, and the states of all proposals                                    |
+| labels/0000.xyz | the label of the first, as soon as it is known; or 0000.failed with the reason.  With        |
+|                 | --cluster a slow label may arrive after its round: it joins the data of a later round        |
+| data.xyz        | all training data                                                                            |
+| round.posterior | the posterior; round.run/ beside it has checkpoints and metrics                              |
 | measured.json   | errors and σ on the test set                                                                 |
-| survey.json     | what this posterior thinks of the proposals for the next round                               |
+| survey.json     | σ of this posterior on the proposals for the next round                                      |
 
-Each is whole or not there, and each follows from those above and from the round before.  So a run that was killed goes on at the
-first that is missing.
+Each file is complete or absent, and follows from those above and from the previous round.  A killed run continues
+with the first missing file.
 """
 
 import json
@@ -22,18 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from equibayes.data.dataset import Dataset
+from equibayes.data.extxyz import read_exact, write_exact
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import make_folder, remove_leftovers, write_text
-from equibayes.labelling.labellers import Label, Refusal
-from equibayes.labelling.parallel import ParallelLabels
-from equibayes.labelling.pool import Labels
-from equibayes.learning.exact_xyz import read_exact, write_exact
+from equibayes.labelling.labellers import Label, LabelSource, Refusal
+from equibayes.labelling.parallel import ParallelLabeller
 
 
 @dataclass(frozen=True)
 class Round:
-    """One of the rounds in a folder."""
+    """One round of a study."""
 
     folder: Path
     number: int
@@ -58,14 +57,14 @@ class Round:
         return Round(self.folder, self.number + 1)
 
     def note(self, name: str) -> dict[str, Any] | None:
-        """A JSON file of the round, None where it is not there yet."""
+        """A JSON file of the round, None if it does not exist yet."""
         path = self.path / f"{name}.json"
         if not path.exists():
             return None
         try:
             content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
-            raise InputError(f"{path}: damaged; delete it, and the same command makes it again") from None
+            raise InputError(f"{path}: damaged; delete it and run the same command again") from None
         return content
 
     def write_note(self, name: str, content: dict[str, Any]) -> None:
@@ -76,16 +75,17 @@ class Round:
     def write_choice(self, structures: Sequence[Structure], why: dict[str, Any]) -> None:
         make_folder(self.path)
         write_exact(self.chosen, structures)
-        self.write_note("choice", why)  # last: where it is, the structures are
+        self.write_note("choice", why)  # last: if it exists, so do the structures
 
     def asked(self) -> list[Structure]:
-        """What was sent to the labeller."""
+        """The structures sent to the labeller."""
         return list(read_exact(self.chosen)) if self.chosen.exists() and self.chosen.stat().st_size else []
 
-    def label(self, labeller: Labels, *, wait: bool = True) -> Iterator[tuple[int, str]]:
+    def label(self, labeller: LabelSource, *, wait: bool = True) -> Iterator[tuple[int, str]]:
         """Label what is not labelled yet; yields the number of each structure and why it failed, if it did.
 
-        wait: False takes what has been labelled elsewhere in the meantime, and asks for the rest without waiting for it."""
+        wait: False collects labels that are ready, and requests the others without waiting
+        """
         structures, folder = self.asked(), make_folder(self.path / "labels")
         remove_leftovers(folder)
         missing = [n for n in range(len(structures)) if not self._label_files(n)]
@@ -99,14 +99,14 @@ class Round:
                 yield number, ""
 
     def labelled(self) -> list[Structure]:
-        """What came back, in the order of choice."""
+        """The labelled structures, in the order of choice."""
         return [read_exact(path)[0] for path in sorted((self.path / "labels").glob("*.xyz"))]
 
     def failures(self) -> list[str]:
         return [path.read_text(encoding="utf-8").strip() for path in sorted((self.path / "labels").glob("*.failed"))]
 
     def forget_failures(self) -> None:
-        """So that the same command asks again."""
+        """Let the next run try them again."""
         for path in (self.path / "labels").glob("*.failed"):
             path.unlink()
 
@@ -118,9 +118,11 @@ class Round:
         return list((self.path / "labels").glob(f"{number:04d}.*"))
 
 
-def answers(labeller: Labels, structures: Sequence[Structure], *, wait: bool) -> Iterator[tuple[int, Label | Refusal]]:
-    """One after the other, or as they come where the labeller takes many at once."""
-    if isinstance(labeller, ParallelLabels):
+def answers(
+    labeller: LabelSource, structures: Sequence[Structure], *, wait: bool
+) -> Iterator[tuple[int, Label | Refusal]]:
+    """One by one, or in the order in which they finish if the labeller takes many at once."""
+    if isinstance(labeller, ParallelLabeller):
         yield from labeller.label_many(structures, patience=None if wait else 0.0)
         return
     for number, structure in enumerate(structures):
@@ -128,7 +130,7 @@ def answers(labeller: Labels, structures: Sequence[Structure], *, wait: bool) ->
 
 
 def finished_rounds(folder: Path) -> list[Round]:
-    """Those that have been measured, in order."""
+    """The rounds that have been measured, in order."""
     found = []
     current = Round(folder, 0)
     while (current.path / "measured.json").exists():

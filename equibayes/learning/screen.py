@@ -1,14 +1,14 @@
-"""Which structures may be sent to a labeller at all, judged before any is chosen.
+"""Which structures may be sent to a labeller, decided before any is selected.
 
 | state     |                                                                                     |
 |-----------|-------------------------------------------------------------------------------------|
 | candidate | may be sent                                                                         |
-| known     | σ is below the lower trust level: a label would teach little                        |
-| labelled  | has a label already, or failed when it was asked for                                |
-| twin      | the same geometry stands earlier among the proposals                                |
-| too close | two atoms are nearer than bonds can be                                              |
+| known     | σ is below the lower trust level: a label would add little                          |
+| labelled  | has a label already, or failed to be labelled                                       |
+| twin      | has the geometry of an earlier proposal                                             |
+| too close | two atoms are closer than any bond                                                  |
 | exploded  | σ is at or above the upper trust level                                              |
-| unknown   | positions or σ are not numbers: never taken for certain, and nothing to compute     |
+| unknown   | positions or σ are not finite: never taken for certain, never sent                  |
 """
 
 from collections.abc import Collection, Sequence
@@ -22,7 +22,7 @@ from equibayes.simulate.trust import Trust
 
 STATES = ("candidate", "known", "labelled", "twin", "too close", "exploded", "unknown")
 CLOSEST = 0.5
-"""Share of the sum of two covalent radii below which atoms have collided: C-C 0.76 Å, O-H 0.49 Å, H-H 0.31 Å."""
+"""Fraction of the sum of two covalent radii below which atoms have collided: C-C 0.76 Å, O-H 0.49 Å, H-H 0.31 Å."""
 
 
 def screen(
@@ -35,8 +35,8 @@ def screen(
     """The state of each structure.
 
     sigma    [n] eV/Å, the largest deviation of each (see `trust.py`)
-    asked    geometry digests of everything that was ever sent to the labeller, with or without success
-    closest  share of the sum of covalent radii
+    asked    geometry digests of all structures sent to the labeller so far, with or without success
+    closest  fraction of the sum of covalent radii
     """
     states: list[str] = []
     seen: set[bytes] = set()
@@ -49,12 +49,12 @@ def screen(
 
 
 def sound(structure: Structure, closest: float = CLOSEST) -> bool:
-    """Whether a structure can be evaluated and labelled: finite, and no two atoms in each other."""
+    """Whether a structure can be evaluated and labelled: finite, without colliding atoms."""
     return bool(np.isfinite(structure.positions).all()) and not too_close(structure, closest)
 
 
 def too_close(structure: Structure, closest: float = CLOSEST) -> bool:
-    """Whether two atoms are nearer than this share of the sum of their covalent radii, periodic images included."""
+    """Whether two atoms are closer than this fraction of the sum of their covalent radii, including periodic images."""
     radii = covalent_radii[structure.numbers]
     edges = neighbor_list(
         structure.positions, structure.cell, structure.pbc, max(2 * closest * float(radii.max()), 0.1)

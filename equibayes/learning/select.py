@@ -1,13 +1,13 @@
-"""From predictions to the structures that shall be labelled, each with a reason.
+"""Selection of the structures to be labelled, each with a reason.
 
-| kind      | mode structure                             | mode batch                                                         |
-|-----------|--------------------------------------------|--------------------------------------------------------------------|
-| sigma     | the largest σ of an atom                   | the largest σ that remains once those before it are labelled       |
-| bald      | the most information about the posterior   | the most information beyond what those before it give              |
-| diversity | –                                          | σ times distance from all that is labelled or chosen, in features  |
-| random    | any, as a control                          | the same                                                           |
+| kind      | mode structure                           | mode batch                                                 |
+|-----------|------------------------------------------|------------------------------------------------------------|
+| sigma     | the largest σ of an atom                 | the largest σ that remains after labelling those before it |
+| bald      | the most information about the posterior | the most information in addition to those before it        |
+| diversity | –                                        | σ times feature distance from labelled or chosen ones      |
+| random    | any, as a control                        | the same                                                   |
 
-What may be sent at all is decided before, in `screen.py`.
+`screen.py` decides before which structures may be sent at all.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from equibayes.errors import InputError
 from equibayes.learning.diversity import farthest_points
 from equibayes.learning.information import greedy_information, greedy_sigma, information, whitened
 from equibayes.posterior.predict import Prediction
-from equibayes.simulate.trust import Deviation
+from equibayes.simulate.trust import DEVIATIONS, Deviation
 
 KINDS = ("sigma", "bald", "diversity", "random")
 MODES = ("batch", "structure")
@@ -27,7 +27,7 @@ MODES = ("batch", "structure")
 
 @dataclass(frozen=True)
 class Choice:
-    """index: of the structure among the proposals;  score: in the unit that the reason names."""
+    """index: of the structure among the proposals;  score: in the unit given in the reason."""
 
     index: int
     score: float
@@ -35,12 +35,11 @@ class Choice:
 
 
 def deviations(predictions: Sequence[Prediction], deviation: str = "total") -> list[Deviation]:
-    """Of each structure; `total` or `epistemic` says which σ is looked at."""
-    field = {"total": "forces_std", "epistemic": "forces_epistemic"}[deviation]
-    return [Deviation.of(getattr(prediction, field)) for prediction in predictions]
+    """The deviation of each structure, from its `total` or `epistemic` σ."""
+    return [Deviation.of(getattr(prediction, DEVIATIONS[deviation])) for prediction in predictions]
 
 
-def choose(
+def select_structures(
     kind: str,
     candidates: Sequence[int],
     count: int,
@@ -51,11 +50,11 @@ def choose(
     points: np.ndarray | None = None,
     known_points: np.ndarray | None = None,
 ) -> list[Choice]:
-    """At most `count` of the candidates (indices of the proposals), in the order of choice.
+    """At most `count` of the candidates (indices of proposals), in the order of choice.
 
     predictions   of all proposals, with members; not needed for random
-    points        [candidates, d] where each candidate stands in feature space, for diversity
-    known_points  [m, d] where the labelled structures stand
+    points        [candidates, d] features of the candidates, for diversity
+    known_points  [m, d] features of the labelled structures
     """
     if kind not in KINDS:
         raise InputError(f"select {kind}: choose one of {', '.join(KINDS)}")
@@ -68,54 +67,49 @@ def choose(
         order = np.random.default_rng(seed).permutation(len(candidates))[:count]
         return [Choice(int(candidates[i]), float("nan"), "drawn at random") for i in order]
     own = [predictions[i] for i in candidates]
-    if kind == "sigma":
-        return _by_sigma(candidates, own, count, mode)
-    if kind == "bald":
-        return _by_information(candidates, own, count, mode)
+    if kind == "diversity":
+        chosen = _by_diversity(own, count, points, known_points)
+    else:
+        chosen = (_by_sigma if kind == "sigma" else _by_information)(own, count, mode == "batch")
+    return [Choice(int(candidates[i]), value, reason) for i, value, reason in chosen]
+
+
+_Ranked = list[tuple[int, float, str]]
+"""Index among the candidates, score, reason."""
+
+
+def _by_sigma(own: Sequence[Prediction], count: int, batch: bool) -> _Ranked:
+    now = deviations(own)
+    if batch:
+        order, values = greedy_sigma([_z(p) for p in own], [p.forces_aleatoric for p in own], count)
+    else:
+        order, values = _largest([each.largest for each in now], count)
+    reasons = [f"σ of atom {now[i].atom} is {_mev(now[i].largest)} meV/Å" for i in order]
+    left = [f", {_mev(value)} after labelling those before it" if batch else "" for value in values]
+    return [(i, value, reason + rest) for i, value, reason, rest in zip(order, values, reasons, left)]
+
+
+def _by_information(own: Sequence[Prediction], count: int, batch: bool) -> _Ranked:
+    z = [_z(p) for p in own]
+    whole = [information(each) for each in z]
+    order, values = greedy_information(z, count) if batch else _largest(whole, count)
+    added = [f", {value:.3g} in addition to those before it" if batch else "" for value in values]
+    return [(i, value, f"its label gives {whole[i]:.3g} nats{more}") for i, value, more in zip(order, values, added)]
+
+
+def _by_diversity(
+    own: Sequence[Prediction], count: int, points: np.ndarray | None, known_points: np.ndarray | None
+) -> _Ranked:
     if points is None:
         raise InputError("select diversity: needs the features of the candidates")
     sigma = np.array([deviation.largest for deviation in deviations(own)])
-    picked, values = farthest_points(points, sigma, count, known_points)
-    return [
-        Choice(int(candidates[i]), value, f"σ up to {_mev(sigma[i])} meV/Å, {_apart(value, sigma[i])}")
-        for i, value in zip(picked, values)
-    ]
+    chosen = zip(*farthest_points(points, sigma, count, known_points))
+    return [(i, value, f"σ up to {_mev(sigma[i])} meV/Å, {_distance(value, sigma[i])}") for i, value in chosen]
 
 
-def _by_sigma(candidates: Sequence[int], own: Sequence[Prediction], count: int, mode: str) -> list[Choice]:
-    now = deviations(own)
-    if mode == "structure":
-        order = np.argsort([-each.largest for each in now], kind="stable")[:count].tolist()
-        values = [now[i].largest for i in order]
-    else:
-        order, values = greedy_sigma([_z(p) for p in own], [p.forces_aleatoric for p in own], count)
-    return [
-        Choice(
-            int(candidates[i]),
-            value,
-            f"σ of atom {now[i].atom} is {_mev(now[i].largest)} meV/Å"
-            + (f", {_mev(value)} once those before it are labelled" if mode == "batch" else ""),
-        )
-        for i, value in zip(order, values)
-    ]
-
-
-def _by_information(candidates: Sequence[int], own: Sequence[Prediction], count: int, mode: str) -> list[Choice]:
-    whole = [information(_z(p)) for p in own]
-    if mode == "structure":
-        order = np.argsort([-each for each in whole], kind="stable")[:count].tolist()
-        values = [whole[i] for i in order]
-    else:
-        order, values = greedy_information([_z(p) for p in own], count)
-    return [
-        Choice(
-            int(candidates[i]),
-            value,
-            f"its label tells {whole[i]:.3g} nats"
-            + (f", {value:.3g} beyond those before it" if mode == "batch" else ""),
-        )
-        for i, value in zip(order, values)
-    ]
+def _largest(values: Sequence[float], count: int) -> tuple[list[int], list[float]]:
+    order = np.argsort([-value for value in values], kind="stable")[:count].tolist()
+    return order, [values[i] for i in order]
 
 
 def _z(prediction: Prediction) -> np.ndarray:
@@ -124,10 +118,10 @@ def _z(prediction: Prediction) -> np.ndarray:
     return whitened(prediction.members["forces"], prediction.forces_aleatoric)
 
 
-def _apart(value: float, sigma: float) -> str:
+def _distance(value: float, sigma: float) -> str:
     if not np.isfinite(value):
         return "the largest; nothing is labelled yet"
-    return f"{value / sigma:.2g} spreads away from all that is labelled or chosen" if sigma > 0 else "no σ at all"
+    return f"{value / sigma:.2g} spreads away from all labelled or chosen structures" if sigma > 0 else "σ is zero"
 
 
 def _mev(value: float) -> str:

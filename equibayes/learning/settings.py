@@ -1,4 +1,4 @@
-"""Every setting of `equibayes learn`, typed once; `equibayes template learn` and the checks come from here."""
+"""All settings of `equibayes learn`, defined once; `equibayes template learn` and the checks use them."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -13,16 +13,18 @@ from equibayes.run.settings import SampleConfig, sample_config
 from equibayes.simulate.integrators import ENSEMBLES, Conditions
 
 STOPS = ("rounds", "budget", "target_sigma", "output")
-"""Settings that may change when a run goes on."""
+"""Settings that may change when a study is continued."""
 
 
 @dataclass(frozen=True)
 class SelectSettings:
-    """Which structures are worth a label."""
+    """Selection of structures."""
 
-    kind: str = setting("bald", "what makes a structure worth it", KINDS)
-    mode: str = setting("batch", "batch: count once what several would tell; structure: each for itself", MODES)
-    deviation: str = setting("total", "which σ is held against the trust levels", ("total", "epistemic"))
+    kind: str = setting("bald", "criterion", KINDS)
+    mode: str = setting(
+        "batch", "batch: do not count the same information twice; structure: rank each by itself", MODES
+    )
+    deviation: str = setting("total", "which σ is compared with the trust levels", ("total", "epistemic"))
     trust_lo: float | str | None = setting(
         None, "lower trust level: 0.2 eV/Å, or 3x the error on held-back frames; below: known"
     )
@@ -51,15 +53,15 @@ class MdSettings:
 
 @dataclass(frozen=True)
 class LearnConfig:
-    """All of it."""
+    """All settings of a study."""
 
     pool: list[str] = setting([], "files with structures to choose from, or to start dynamics from (propose: md)")
     start: str | None = setting(None, "file with labelled structures to begin with; none: some of the pool, at random")
     start_labels: int = setting(20, "how many to begin with where start is none", at_least=1)
     test: str | None = setting(None, "file with labels that is never learned from, to measure errors on")
     output: str | None = setting(None, "folder for the rounds")
-    propose: str = setting("pool", "where structures come from", ("pool", "md"))
-    labeller: str = setting("pool", "pool: labels that the pool has; xtb, gfn2-xtb, pbe/def2-svp … any engine")
+    propose: str = setting("pool", "source of structures", ("pool", "md"))
+    labeller: str = setting("pool", "pool: the labels of the pool; or an engine: xtb, gfn2-xtb, pbe/def2-svp …")
     labeller_settings: dict[str, Any] = setting({}, "keyword arguments of the engine")
     label_seconds: float = setting(600.0, "time limit for one structure, s")
     rounds: int = setting(10, "rounds after the first, at most", at_least=0)
@@ -68,10 +70,12 @@ class LearnConfig:
     target_sigma: float | None = setting(
         None, "stop when the RMS σ of force components over the candidates is below this, eV/Å", above=0
     )
-    select: SelectSettings = section(SelectSettings, "which structures are worth a label")
+    select: SelectSettings = section(SelectSettings, "selection of structures")
     md: MdSettings = section(MdSettings, "dynamics that proposes structures")
-    resample: ResampleSettings = section(ResampleSettings, "how the posterior follows when labels were added")
-    sample: SampleConfig = section(SampleConfig, "the first posterior, and what stays the same in all of them")
+    resample: ResampleSettings = section(ResampleSettings, "how the posterior is updated when labels are added")
+    sample: SampleConfig = section(
+        SampleConfig, "sampling of the first posterior, and of all later ones unless resample changes it"
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -88,7 +92,7 @@ class LearnConfig:
             raise InputError("propose=md: new structures have no label in a pool; name an engine with --labeller")
 
     def identity(self) -> dict[str, Any]:
-        """What must stay the same when a run goes on."""
+        """Settings that must not change when a study is continued."""
         return {name: value for name, value in asdict(self).items() if name not in STOPS}
 
 

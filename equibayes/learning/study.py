@@ -1,4 +1,4 @@
-"""What a study is about: its data and settings, by which its folder recognises it."""
+"""The data and settings of a study; a folder only continues the study that it was begun with."""
 
 import json
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from equibayes.run.upgrade import settings_1_to_2
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """pool: structures to choose from, or to start dynamics from;  start, test: labelled, or None."""
+    """pool: structures to select from, or to start dynamics from;  start, test: labelled, or None."""
 
     pool: Dataset
     start: Dataset | None = None
@@ -28,9 +28,14 @@ class Inputs:
         return {name: None if data is None else data.fingerprint() for name, data in named.items()}
 
 
+def study_file(folder: str | Path) -> Path:
+    """The file that identifies the study in a folder."""
+    return Path(folder) / "study.json"
+
+
 def check_same_study(folder: Path, inputs: Inputs, config: LearnConfig) -> None:
-    """The folder is new, or holds this very study; settings that only say when to stop may change."""
-    path = folder / "study.json"
+    """Check that the folder is new or belongs to this study; settings that only say when to stop may change."""
+    path = study_file(folder)
     now = json.loads(json.dumps({"data": inputs.fingerprints(), "settings": config.identity()}))
     if not path.exists():
         write_text(folder / "settings.yaml", template(config) + "\n")
@@ -40,14 +45,16 @@ def check_same_study(folder: Path, inputs: Inputs, config: LearnConfig) -> None:
         before = json.loads(path.read_text(encoding="utf-8"))
         settings_1_to_2(before["settings"]["sample"])  # this file has no version of its own
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{path}: damaged; begin another study with another -o") from None
+        raise InputError(f"{path}: damaged; begin another study in another folder with -o") from None
     changed = _difference(before, now)
     if changed:
-        raise InputError(f"{folder}: holds another study ({changed}); use the same, or another folder with -o")
+        raise InputError(
+            f"{folder}: contains another study ({changed}); use the same settings, or another folder with -o"
+        )
 
 
 def with_species(config: LearnConfig, inputs: Inputs) -> SampleConfig:
-    """The sampler's settings with every species that may come, since a network cannot learn new ones later."""
+    """The sampler's settings with all species of the data, since a network cannot learn new ones later."""
     network = config.sample.network
     if network.type_names:
         return config.sample
@@ -57,7 +64,7 @@ def with_species(config: LearnConfig, inputs: Inputs) -> SampleConfig:
 
 
 def _difference(before: Any, now: Any, name: str = "") -> str:
-    """The first setting or file that differs, in words; nothing if all is the same."""
+    """The first setting or file that differs, in words; empty if there is none."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in {**before, **now}:
             found = _difference(before.get(key), now.get(key), f"{name}.{key}" if name else str(key))

@@ -1,51 +1,47 @@
-"""Predictions as extended xyz, for ASE, OVITO and whoever reads text.
+"""Predictions as extended xyz, for ASE, OVITO and any program that reads text.
 
-| key                                                  | where      | unit   |                                                        |
-|------------------------------------------------------|------------|--------|--------------------------------------------------------|
-| energy, forces, stress                               | results    | eV, Å  | means; where ASE's get_potential_energy() … look       |
-| energy_std, energy_epistemic, energy_aleatoric       | info       | eV     | standard deviations                                    |
-| forces_std, forces_epistemic, forces_aleatoric       | arrays     | eV/Å   | for every component                                    |
-| atom_sigma                                           | arrays     | eV/Å   | one number an atom, to colour it: √ mean of forces_std² |
-| stress_std                                           | info       | eV/Å³  | 3 × 3; the spread of the samples, no calibration       |
-| energy_interval, forces_interval, interval_coverage  | on request |        | half widths that hold the truth with this probability  |
-| energy_ensemble, forces_ensemble, stress_ensemble    | on request |        | of each sample, samples last: [k], [n, 3·k], [9·k]     |
-| energy_up_to_a_constant                              | info       |        | T where the energy reference does not know the formula |
-| REF_energy, REF_forces, REF_stress                   | as usual   |        | labels that the input had                              |
+| key                                                 | where      | unit  |                                      |
+|-----------------------------------------------------|------------|-------|--------------------------------------|
+| energy, forces, stress                              | results    | eV, Å | means, where ASE expects them        |
+| energy_std, energy_epistemic, energy_aleatoric      | info       | eV    | standard deviations                  |
+| forces_std, forces_epistemic, forces_aleatoric      | arrays     | eV/Å  | per component                        |
+| atom_sigma                                          | arrays     | eV/Å  | per atom: √ mean forces_std²         |
+| stress_std                                          | info       | eV/Å³ | 3 × 3, not calibrated                |
+| energy_interval, forces_interval, interval_coverage | on request |       | half widths at this coverage         |
+| energy_ensemble, forces_ensemble, stress_ensemble   | on request |       | samples last: [k], [n, 3·k], [9·k]   |
+| energy_up_to_a_constant                             | info       |       | T if the reference lacks the formula |
+| REF_energy, REF_forces, REF_stress                  | as usual   |       | labels of the input                  |
 
 Columns have eight decimals, as ASE writes them.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from equibayes.data.structures import Structure, full_to_voigt
+from equibayes.data.extxyz import frame_text, labels_of
+from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import write_atomically
 from equibayes.posterior.predict import Prediction
-
-if TYPE_CHECKING:
-    from ase import Atoms
 
 
 def write_predictions(
     path: str | Path, predicted: Iterable[tuple[Structure, Prediction]], *, level: float | None = None
 ) -> int:
-    """Write one after the other, in constant memory; returns how many.  The file is whole or not there.
+    """Write predictions one by one, in constant memory; returns how many.  The file is complete or absent.
 
     level  probability of the intervals to write, or None
     """
-    from ase.io.extxyz import write_xyz
-
     written = 0
 
     def write(temporary: Path) -> None:
         nonlocal written
         with temporary.open("w", encoding="utf-8") as file:
             for structure, prediction in predicted:
-                write_xyz(file, [to_atoms(structure, prediction, level=level)])
+                file.write(_frame(structure, prediction, level))
                 written += 1
         if not written:
             raise InputError(f"{path}: not written, since the data hold no frames to predict")
@@ -54,20 +50,14 @@ def write_predictions(
     return written
 
 
-def to_atoms(structure: Structure, prediction: Prediction, *, level: float | None = None) -> "Atoms":
-    """ASE atoms that carry a prediction as in the table above."""
-    from ase import Atoms
-    from ase.calculators.singlepoint import SinglePointCalculator
-
-    atoms = Atoms(numbers=structure.numbers, positions=structure.positions, cell=structure.cell, pbc=structure.pbc)
-    info, arrays = _labels(structure)
-    results: dict[str, Any] = {"energy": prediction.energy, "forces": prediction.forces}
+def _frame(structure: Structure, prediction: Prediction, level: float | None) -> str:
+    """One frame with the keys of the table above."""
+    info, arrays = labels_of(structure)
     for name in ("std", "epistemic", "aleatoric"):
         info[f"energy_{name}"] = getattr(prediction, f"energy_{name}")
         arrays[f"forces_{name}"] = getattr(prediction, f"forces_{name}")
     arrays["atom_sigma"] = np.sqrt(np.square(prediction.forces_std).mean(1))
     if prediction.stress is not None:
-        results["stress"] = full_to_voigt(prediction.stress)
         info["stress_std"] = prediction.stress_std
     if not prediction.energy_known:
         info["energy_up_to_a_constant"] = True
@@ -75,27 +65,16 @@ def to_atoms(structure: Structure, prediction: Prediction, *, level: float | Non
         _add_intervals(prediction, level, info, arrays)
     if prediction.members is not None:
         _add_members(prediction.members, info, arrays)
-    atoms.info.update(info)
-    for name, values in arrays.items():
-        atoms.set_array(name, values)
-    atoms.calc = SinglePointCalculator(atoms, **results)
-    return atoms
-
-
-def _labels(structure: Structure) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What the input said, under names that nobody takes for a prediction."""
-    info: dict[str, Any] = {"config_type": structure.config_type} if structure.config_type else {}
-    if structure.energy is not None:
-        info["REF_energy"] = structure.energy
-    if structure.stress is not None:
-        info["REF_stress"] = structure.stress
-    return info, {} if structure.forces is None else {"REF_forces": structure.forces}
+    info["energy"], arrays["forces"] = prediction.energy, prediction.forces
+    if prediction.stress is not None:
+        info["stress"] = prediction.stress
+    return frame_text(structure, info, arrays)
 
 
 def _add_intervals(prediction: Prediction, level: float, info: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     energy, forces = prediction.interval(level)
     info["interval_coverage"] = level
-    if np.isfinite(energy):  # a calibration may know of one of them alone
+    if np.isfinite(energy):  # a calibration may cover only one of them
         info["energy_interval"] = energy
     if np.isfinite(forces).all():
         arrays["forces_interval"] = forces

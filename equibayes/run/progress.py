@@ -1,13 +1,22 @@
-"""What a person sees while chains run: a live table on a terminal, plain lines in a log file."""
+"""Progress shown to the user: a bar with a table of numbers on a terminal, occasional plain lines in a log file.
+
+A run, of chains or of molecular dynamics, reports records to a `Display`.  What a record shows is decided by the
+function given to the display: `describe` for chains, `simulate.log.describe_step` for molecular dynamics.
+"""
 
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+Item = TypeVar("Item")
+Describe = Callable[[dict[str, Any]], dict[str, str]]
+"""From a record to the names and texts to show."""
 
 
 class Display(Protocol):
-    """Told by the runner what happens."""
+    """Receives the progress of a run.  A record has a `step`; its other entries depend on the run."""
 
     def start(self, total_steps: int, first_step: int) -> None: ...
     def advance(self, step: int) -> None: ...
@@ -17,7 +26,7 @@ class Display(Protocol):
 
 
 class Silent:
-    """For programs that call us."""
+    """Shows nothing: for runs started from Python."""
 
     def start(self, total_steps: int, first_step: int) -> None:
         pass
@@ -33,103 +42,10 @@ class Silent:
 
     def stop(self) -> None:
         pass
-
-
-class PlainDisplay(Silent):
-    """One line now and then, for log files and pipes."""
-
-    def __init__(self, seconds: float = 10.0) -> None:
-        self.seconds, self.last = seconds, 0.0
-        self.clock = Clock(0, 0)
-
-    def start(self, total_steps: int, first_step: int) -> None:
-        self.clock = Clock(total_steps, first_step)
-
-    def show(self, record: dict[str, Any]) -> None:
-        final = record["step"] >= self.clock.total
-        if final or time.monotonic() - self.last >= self.seconds:
-            self.last = time.monotonic()
-            words = [f"{name} {text}" for name, text in describe(record).items()]
-            print(
-                f"step {record['step']}/{self.clock.total}  "
-                + "  ".join(words)
-                + f"  left {self.clock.left(record['step'])}",
-                flush=True,
-            )
-
-    def say(self, message: str) -> None:
-        print(message, flush=True)
-
-
-class LiveDisplay(Silent):
-    """A progress bar with the numbers that tell whether the run is well, on a terminal."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.live import Live
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
-        self.console = Console()
-        self.progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        self.live = Live(self.progress, console=self.console, refresh_per_second=4)
-        self.task: Any = None
-
-    def start(self, total_steps: int, first_step: int) -> None:
-        self.task = self.progress.add_task("sampling", total=total_steps, completed=first_step)
-        self.live.start()
-
-    def advance(self, step: int) -> None:
-        self.progress.update(self.task, completed=step)
-
-    def show(self, record: dict[str, Any]) -> None:
-        from rich.console import Group
-        from rich.table import Table
-
-        table = Table(show_header=True, header_style="bold", pad_edge=False)
-        entries = describe(record)
-        for name in entries:
-            table.add_column(name, justify="right")
-        table.add_row(*entries.values())
-        self.live.update(Group(self.progress, table))
-        self.progress.update(self.task, completed=record["step"])
-
-    def say(self, message: str) -> None:
-        self.live.console.print(message, markup=False, highlight=False)
-
-    def stop(self) -> None:
-        self.live.stop()
-
-
-class Clock:
-    """Time left, from the pace since the start."""
-
-    def __init__(self, total_steps: int, first_step: int) -> None:
-        self.total, self.first, self.begun = total_steps, first_step, time.monotonic()
-
-    def left(self, step: int) -> str:
-        done = step - self.first
-        if done <= 0:
-            return "?"
-        seconds = (time.monotonic() - self.begun) / done * (self.total - step)
-        hours, rest = divmod(int(seconds), 3600)
-        return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
 
 
 def describe(record: dict[str, Any]) -> dict[str, str]:
-    """The numbers of a record that a person wants to see, means over the chains that are not given up, with units."""
+    """The main numbers of a record of sampling, with units: means over the chains that have not failed."""
     failed = record.get("failed") or [False] * len(record["learning_rate"])
 
     def mean(name: str) -> float:
@@ -151,6 +67,105 @@ def describe(record: dict[str, Any]) -> dict[str, str]:
     return words
 
 
-def choose_display() -> Display:
+class PlainDisplay(Silent):
+    """Lines of text at intervals of `seconds`, for log files and pipes."""
+
+    def __init__(self, seconds: float = 10.0, describe: Describe = describe) -> None:
+        self.seconds, self.describe, self.last = seconds, describe, 0.0
+        self.clock = Clock(0, 0)
+
+    def start(self, total_steps: int, first_step: int) -> None:
+        self.clock = Clock(total_steps, first_step)
+
+    def show(self, record: dict[str, Any]) -> None:
+        step, total = record["step"], self.clock.total
+        if step >= total or time.monotonic() - self.last >= self.seconds:
+            self.last = time.monotonic()
+            words = [f"{name} {text}" for name, text in self.describe(record).items()]
+            print("  ".join([f"step {step}/{total}", *words, f"left {self.clock.left(step)}"]), flush=True)
+
+    def say(self, message: str) -> None:
+        print(message, flush=True)
+
+
+class LiveDisplay(Silent):
+    """A progress bar above a table of the latest numbers, on a terminal."""
+
+    def __init__(self, title: str = "sampling", describe: Describe = describe) -> None:
+        from rich.live import Live
+
+        self.title, self.describe = title, describe
+        self.progress = _bar()
+        self.live = Live(self.progress, refresh_per_second=4)
+        self.task: Any = None
+
+    def start(self, total_steps: int, first_step: int) -> None:
+        self.task = self.progress.add_task(self.title, total=total_steps, completed=first_step)
+        self.live.start()
+
+    def advance(self, step: int) -> None:
+        self.progress.update(self.task, completed=step)
+
+    def show(self, record: dict[str, Any]) -> None:
+        from rich.console import Group
+        from rich.table import Table
+
+        table = Table(show_header=True, header_style="bold", pad_edge=False)
+        entries = self.describe(record)
+        for name in entries:
+            table.add_column(name, justify="right")
+        table.add_row(*entries.values())
+        self.live.update(Group(self.progress, table))
+        self.advance(record["step"])
+
+    def say(self, message: str) -> None:
+        self.live.console.print(message, markup=False, highlight=False)
+
+    def stop(self) -> None:
+        self.live.stop()
+
+
+def choose_display(title: str = "sampling", describe: Describe = describe) -> Display:
     """Live on a terminal, plain lines elsewhere."""
-    return LiveDisplay() if sys.stdout.isatty() else PlainDisplay()
+    return LiveDisplay(title, describe) if sys.stdout.isatty() else PlainDisplay(describe=describe)
+
+
+def watched(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
+    """The same items, with a bar on stderr that counts them; without a terminal nothing is shown."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    from rich.console import Console
+
+    with _bar(console=Console(stderr=True), transient=True) as progress:
+        yield from progress.track(items, total=total, description=what)
+
+
+def _bar(**options: Any) -> Any:
+    """Title, bar, count, elapsed and remaining time."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    title = TextColumn("{task.description}", style="bold", markup=False)  # brackets in a file name are not markup
+    return Progress(title, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), **options)
+
+
+class Clock:
+    """Estimates the remaining time from the pace since the start."""
+
+    def __init__(self, total_steps: int, first_step: int) -> None:
+        self.total, self.first, self.begun = total_steps, first_step, time.monotonic()
+
+    def left(self, step: int) -> str:
+        done = step - self.first
+        if done <= 0:
+            return "?"
+        seconds = (time.monotonic() - self.begun) / done * (self.total - step)
+        hours, rest = divmod(int(seconds), 3600)
+        return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"

@@ -1,1 +1,1 @@
-"""Simulations that watch their own uncertainty: the ASE calculator, molecular dynamics, observables."""
+"""Simulations with uncertainties: the ASE calculator, molecular dynamics, observables, LAMMPS and i-PI."""

@@ -4,17 +4,17 @@
     atoms.get_forces()                                # eV/Å, the mean over the samples
     atoms.calc.results["forces_uncertainty"]          # [n, 3] eV/Å, standard deviations
 
-| result                                                        | shape     | unit  |                                            |
-|---------------------------------------------------------------|-----------|-------|--------------------------------------------|
-| energy, free_energy                                           |           | eV    | the same                                   |
-| forces                                                        | [n, 3]    | eV/Å  |                                            |
-| stress                                                        | [6]       | eV/Å³ | Voigt, ASE's sign; periodic cells only     |
-| energy_uncertainty, energy_epistemic, energy_aleatoric        |           | eV    | total, spread of the samples, noise        |
-| forces_uncertainty, forces_epistemic, forces_aleatoric        | [n, 3]    | eV/Å  |                                            |
-| stress_uncertainty, stress_epistemic                          | [6]       | eV/Å³ | equal: the model states no noise of stress |
-| energy_ensemble [k], forces_ensemble [n, 3, k], stress_ensemble [6, k] | | | with `members=True`: every sample           |
+| result                                                 | shape  | unit  |                                        |
+|--------------------------------------------------------|--------|-------|----------------------------------------|
+| energy, free_energy                                    |        | eV    | the same                               |
+| forces                                                 | [n, 3] | eV/Å  |                                        |
+| stress                                                 | [6]    | eV/Å³ | Voigt, ASE's sign; periodic cells only |
+| energy_uncertainty, energy_epistemic, energy_aleatoric |        | eV    | total, spread of the samples, noise    |
+| forces_uncertainty, forces_epistemic, forces_aleatoric | [n, 3] | eV/Å  |                                        |
+| stress_uncertainty, stress_epistemic                   | [6]    | eV/Å³ | equal: stress has no noise             |
+| energy_ensemble, forces_ensemble, stress_ensemble      | …, k   |       | with `members=True`: samples last      |
 
-All σ are calibrated where the posterior file is (but stress, which no calibration knows).
+All σ except that of stress are calibrated if the posterior file is.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from equibayes.posterior.predict import Prediction
 from equibayes.simulate.evaluator import Evaluator
 
 SKIN = 0.5
-"""Å beyond the cutoff to which neighbours are remembered."""
+"""Å beyond the cutoff for which neighbours are stored."""
 
 _MEANS = ("energy", "free_energy", "forces", "stress")
 _SIGMAS = tuple(f"{what}_{part}" for what in ("energy", "forces") for part in ("uncertainty", "epistemic", "aleatoric"))
@@ -46,7 +46,7 @@ _MEMBERS = ("energy_ensemble", "forces_ensemble", "stress_ensemble")
 class Calculator(AseCalculator):
     """See the table at the top of this file."""
 
-    ignored_changes = {"initial_charges", "initial_magmoms"}  # noqa: RUF012 (declared so by ASE)
+    ignored_changes = {"initial_charges", "initial_magmoms"}  # noqa: RUF012 (as declared by ASE)
 
     def __init__(
         self,
@@ -58,28 +58,28 @@ class Calculator(AseCalculator):
         members: bool = False,
         skin: float = SKIN,
     ) -> None:
-        """posterior  a file, or one already loaded
+        """posterior  a file, or a loaded posterior
         device     "cpu" or "cuda" (default: cuda if there is one)
         dtype      "float32" or "float64" (default: that of the network)
         k          use the first k samples (default: all)
-        members    also give every sample's result
-        skin       Å beyond the cutoff to which neighbours are remembered; 0 searches them anew at each step
+        members    also return the result of every sample
+        skin       Å beyond the cutoff for which neighbours are stored; 0 searches them at each step
         """
         super().__init__()
         loaded = posterior if isinstance(posterior, Posterior) else load(posterior)
         self.posterior = loaded if k is None else loaded.subset(k)
         self.device, self.dtype, self.members, self.skin = device or default_device(), dtype, members, skin
-        # a list of its own: ASE's is shared by all calculators of a class
+        # per instance: ASE's list is shared by all calculators of a class
         self.implemented_properties = [*_MEANS, *_SIGMAS, *_STRESS_SIGMAS, *(_MEMBERS if members else ())]
         self._evaluator = self._prepare()
 
     @property
     def fused(self) -> bool:
-        """Whether the fused engine evaluate, on a GPU."""
+        """Whether the fused engine is used, on a GPU."""
         return self._evaluator.ready.fused
 
     def forget(self) -> None:
-        """Forget results and neighbours."""
+        """Discard results and neighbour lists."""
         self._evaluator.forget()
         self.reset()
 
@@ -98,21 +98,21 @@ class Calculator(AseCalculator):
             raise PropertyNotImplementedError("stress needs a cell that is periodic in all three directions")
 
     def evaluate_many(self, replicas: Sequence[Atoms]) -> list[dict[str, Any]]:
-        """Results, as in the table, of several atoms objects in as few passes as memory allows.
+        """Results of several replicas, as in the table, in as few passes as memory allows.
 
-        The i-th keeps its own neighbour list from call to call, so that replicas may move on together.
+        The i-th replica keeps its neighbour list from call to call.
         """
         return [results_of(each) for each in self._evaluator(_structures(replicas), members=self.members)]
 
     def export_properties(self) -> Properties:
-        """Those that ASE knows; its own would stop at the uncertainties."""
+        """The properties known to ASE, whose own method raises on the uncertainties."""
         return Properties({name: value for name, value in self.results.items() if name in all_outputs})
 
     def _prepare(self) -> Evaluator:
         return Evaluator(self.posterior, self.device, self.dtype, self.skin)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Calculator":
-        """Weights, which nobody changes, are shared; results and neighbour lists are not."""
+        """Weights are shared, since they never change; results and neighbour lists are not."""
         twin = copy(self)
         twin.atoms = None if self.atoms is None else self.atoms.copy()
         twin.results = {name: np.copy(v) if isinstance(v, np.ndarray) else v for name, v in self.results.items()}
@@ -123,8 +123,8 @@ class Calculator(AseCalculator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        del state["_evaluator"]  # made again where it is unpickled
-        state.pop("get_spin_polarized", None)  # a bound method that ASE puts there
+        del state["_evaluator"]  # rebuilt when unpickled
+        state.pop("get_spin_polarized", None)  # a bound method set by ASE
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ def results_of(prediction: Prediction) -> dict[str, Any]:
 
 
 def _structures(replicas: Sequence[Atoms | None]) -> list[Structure]:
-    """Geometry alone: positions are copied, for a list remembers them while the atoms move on."""
+    """Geometry only; copied, since neighbour lists keep it while the atoms move."""
     structures = []
     for atoms in replicas:
         if atoms is None or len(atoms) == 0:

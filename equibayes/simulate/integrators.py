@@ -1,14 +1,14 @@
-"""ASE's integrators by the name of their ensemble, with everything that is needed to stop and go on bit for bit.
+"""ASE's integrators by the name of their ensemble, with the state needed to resume bit for bit.
 
-| ensemble | integrator                                     | keeps                         | temperature counts       |
+| ensemble | integrator                                     | conserves                     | degrees of freedom       |
 |----------|------------------------------------------------|-------------------------------|--------------------------|
-| nve      | velocity Verlet                                | energy                        | without the rigid motion |
-| bussi    | Bussi's stochastic velocity rescaling (SVR)    | energy less what it exchanged | without the rigid motion |
+| nve      | velocity Verlet                                | energy                        | without rigid motion     |
+| bussi    | Bussi's stochastic velocity rescaling (SVR)    | energy minus heat exchanged   | without rigid motion     |
 | langevin | Vanden-Eijnden and Ciccotti's                  | nothing                       | all 3n                   |
 | npt      | isotropic Martyna-Tobias-Klein, Nosé-Hoover    | the extended energy           | all 3n                   |
 
-nve and bussi cannot change total momentum and, without a cell, angular momentum.  So these begin at 0 and do not count as degrees of
-freedom: ethanol has 21 of 27, and a thermostat that counted all would heat the molecule by 29 %.
+nve and bussi conserve the total momentum and, without a cell, the angular momentum.  Both start at 0 and are not
+degrees of freedom: ethanol has 21 of 27, and a thermostat that counted all would heat the molecule by 29 %.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from equibayes.errors import InputError
 
 ENSEMBLES = ("nve", "langevin", "bussi", "npt")
 
-# What an integrator remembers beside positions, momenta, cell and random numbers: paths of attributes.
+# The state of an integrator besides positions, momenta, cell and random numbers: paths of attributes.
 _MEMORY: dict[str, tuple[str, ...]] = {
     "nve": (),
     "langevin": (),
@@ -47,7 +47,7 @@ _MEMORY: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Conditions:
-    """What is simulated.
+    """Ensemble and its parameters.
 
     temperature    K
     timestep       fs
@@ -78,12 +78,12 @@ class Conditions:
 
 
 class Integrator:
-    """Moves `atoms`, which have their calculator."""
+    """Moves `atoms`, which must have a calculator."""
 
     def __init__(self, atoms: Atoms, conditions: Conditions) -> None:
-        """Draws velocities; the kinetic energy is exactly that of the temperature."""
+        """Draws velocities and scales them to exactly the kinetic energy of the temperature."""
         if conditions.ensemble == "npt" and not atoms.pbc.all():
-            raise InputError("ensemble npt: a start without a cell has no pressure; use nve, langevin or bussi")
+            raise InputError("ensemble npt: a structure without a cell has no pressure; use nve, langevin or bussi")
         self.atoms, self.conditions = atoms, conditions
         self.rng = np.random.default_rng(conditions.seed)
         self.degrees = self._draw_velocities()
@@ -93,11 +93,11 @@ class Integrator:
         self.dynamics.step()
 
     def temperature(self) -> float:
-        """K, of the degrees of freedom that move."""
+        """K, of the degrees of freedom in the table above."""
         return float(2 * self.atoms.get_kinetic_energy() / (self.degrees * units.kB))
 
     def conserved(self) -> float:
-        """eV, the energy that an exact integrator would keep; NaN where there is none."""
+        """eV, the energy that an exact integrator conserves; NaN if there is none."""
         if self.conditions.ensemble == "langevin":
             return float("nan")
         if isinstance(self.dynamics, IsotropicMTKNPT):
@@ -105,7 +105,7 @@ class Integrator:
         return float(self.atoms.get_total_energy()) - float(getattr(self.dynamics, "transferred_energy", 0.0))
 
     def memory(self) -> dict[str, np.ndarray]:
-        """Arrays of everything that moves."""
+        """The state of atoms and integrator as arrays."""
         atoms = {"positions": self.atoms.positions, "momenta": self.atoms.get_momenta(), "cell": self.atoms.cell.array}
         own = {path: _follow(self.dynamics, path)[0]() for path in _MEMORY[self.conditions.ensemble]}
         return {name: np.array(value, dtype=np.float64) for name, value in (atoms | own).items()}
@@ -120,7 +120,7 @@ class Integrator:
             _follow(self.dynamics, path)[1](value if value.ndim else float(value))
 
     def _draw_velocities(self) -> int:
-        """Returns the number of degrees of freedom that move."""
+        """Returns the number of degrees of freedom."""
         atoms, thermal = self.atoms, units.kB * self.conditions.temperature
         masses = atoms.get_masses()[:, None]
         momenta = self.rng.normal(size=(len(atoms), 3)) * np.sqrt(masses * thermal)
@@ -148,13 +148,13 @@ class Integrator:
                 atoms, step, temperature_K=temperature, pressure_au=pressure, tdamp=tau, pdamp=damping
             )
         dynamics = Bussi(atoms, step, temperature_K=temperature, taut=tau, rng=self.rng)
-        dynamics.ndof = self.degrees  # ASE's own counts the rigid motion too
+        dynamics.ndof = self.degrees  # ASE counts the rigid motion too
         dynamics.target_kinetic_energy = 0.5 * dynamics.temp * self.degrees
         return dynamics
 
 
 def _without_rotation(atoms: Atoms, momenta: np.ndarray) -> tuple[np.ndarray, int]:
-    """Momenta [n, 3] without angular momentum, and about how many axes the molecule can turn: 2 where it is linear."""
+    """Momenta [n, 3] without angular momentum, and the number of rotational axes: 2 for a linear molecule."""
     masses = atoms.get_masses()[:, None]
     away = atoms.positions - atoms.get_center_of_mass()
     inertia = np.eye(3) * (masses * away**2).sum() - (masses * away).T @ away
@@ -163,7 +163,7 @@ def _without_rotation(atoms: Atoms, momenta: np.ndarray) -> tuple[np.ndarray, in
 
 
 def _follow(owner: Any, path: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """How to get and set `a._b` of an object."""
+    """Getter and setter of an attribute path such as `a._b`."""
     *parents, name = path.split(".")
     for parent in parents:
         owner = getattr(owner, parent)

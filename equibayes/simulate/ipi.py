@@ -1,13 +1,13 @@
-"""A posterior as a force server for i-PI and other programs that speak its socket protocol: path integrals, replica exchange …
+"""A posterior as a client of i-PI and other programs with its socket protocol: path integrals, replica exchange …
 
-We are the client: the other program listens, sends positions, and asks for energy, forces and virial.  What we know beyond that goes
-into the "extras", a JSON text that i-PI writes to its own files (`<trajectory extra_type="max_devi_f"> extras </trajectory>`):
+The other program listens, sends positions, and asks for energy, forces and virial.  Uncertainties are sent as
+"extras", a JSON text that i-PI writes to its own files (`<trajectory extra_type="max_devi_f"> extras </trajectory>`):
 
-| key                                  |            | unit |                                                                    |
-|--------------------------------------|------------|------|--------------------------------------------------------------------|
-| energy_std, energy_epistemic         | numbers    | eV   | σ of the energy, and the part of it that more data would cure      |
-| max_devi_f, avg_devi_f, min_devi_f   | numbers    | eV/Å | largest, mean, smallest deviation of an atom's force               |
-| devi_f                               | [n]        | eV/Å | each atom's                                                        |
+| key                                |         | unit |                                            |
+|------------------------------------|---------|------|--------------------------------------------|
+| energy_std, energy_epistemic       | numbers | eV   | σ of the energy, and its epistemic part    |
+| max_devi_f, avg_devi_f, min_devi_f | numbers | eV/Å | largest, mean, smallest deviation per atom |
+| devi_f                             | [n]     | eV/Å | deviation of each atom                     |
 """
 
 import json
@@ -23,17 +23,18 @@ from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.posterior.predict import Prediction
 from equibayes.simulate.evaluator import Evaluator
-from equibayes.simulate.roomy import RoomyCell
-from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_sigma
+from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_deviations
+from equibayes.simulate.vacuum_cell import VacuumCell
 
 PORT = 31415
-"""i-PI's usual one."""
+"""The default of i-PI."""
 
 
 def connect(host: str, port: int | None, unix: str | None, patience: float) -> socket.socket:
-    """Find the program that listens: at host and port, or at a Unix socket; wait up to `patience` seconds for it to start.
+    """Connect to the listening program, by host and port or by Unix socket; wait up to `patience` seconds for it to
+    start.
 
-    unix: i-PI's name for it, `/tmp/ipi_NAME`, or a path with a slash
+    unix: i-PI's name NAME for `/tmp/ipi_NAME`, or a path with a slash
     """
     path = None if unix is None else unix if "/" in unix else actualunixsocketname(unix)
     where = f"{host}:{port or PORT}" if path is None else path
@@ -47,23 +48,25 @@ def connect(host: str, port: int | None, unix: str | None, patience: float) -> s
             found.close()
             if time.monotonic() >= end:
                 raise InputError(
-                    f"{where}: nobody listens there ({cause.strerror or cause}); start i-PI first, or wait longer with --wait"
+                    f"{where}: no program listens there ({cause.strerror or cause}); "
+                    "start i-PI first, or wait longer with --wait"
                 ) from cause
             time.sleep(0.2)
 
 
 class Client:
-    """Answers one program until it says goodbye."""
+    """Answers one program until it ends the connection."""
 
     def __init__(self, evaluator: Evaluator, start: Structure, deviation: str = "total") -> None:
-        """start: gives elements, and along which lattice vectors the system is periodic; positions come from the other side."""
+        """start: gives the elements and periodic directions; positions and cell come from the other program."""
         self.evaluator, self.start, self.sigma_name = evaluator, start, DEVIATIONS[deviation]
-        self._replicas: dict[int, tuple[Evaluator, RoomyCell]] = {}
+        self._replicas: dict[int, tuple[Evaluator, VacuumCell]] = {}
 
     def serve(self, line: socket.socket) -> Iterator[Deviation]:
-        """Answer, and tell after each evaluation how sure it was.
+        """Answer queries; yields the deviation after each evaluation.
 
-        We ask to be told the bead before each evaluation (NEEDINIT), so that every bead keeps a neighbour list of its own.
+        We ask for the number of the bead before each evaluation (NEEDINIT), so that every bead keeps its own
+        neighbour list.
         """
         protocol = IPIProtocol(line)
         state, bead = "NEEDINIT", 0
@@ -90,23 +93,24 @@ class Client:
                     protocol.sendforce(*answer)
                     state = "NEEDINIT"
                 else:
-                    raise InputError(f"the other program said '{message}', which i-PI's protocol does not know")
+                    raise InputError(f"the other program sent '{message}', which is not in i-PI's protocol")
 
     def _evaluate(self, bead: int, cell: np.ndarray, positions: np.ndarray) -> tuple[Prediction, float]:
         if len(positions) != len(self.start):
             raise InputError(
-                f"the other program has {len(positions)} atoms, the start structure {len(self.start)}; use the same file for both"
+                f"the other program has {len(positions)} atoms, the start structure {len(self.start)}; "
+                "use the same file for both"
             )
         if bead not in self._replicas:
             reach = self.evaluator.posterior.network.r_max + self.evaluator.skin
-            self._replicas[bead] = self.evaluator.twin(), RoomyCell(reach)
-        evaluator, with_room = self._replicas[bead]
-        structure = with_room(self.start.numbers, positions, cell, self.start.pbc, "i-PI")
+            self._replicas[bead] = self.evaluator.twin(), VacuumCell(reach)
+        evaluator, in_vacuum = self._replicas[bead]
+        structure = in_vacuum(self.start.numbers, positions, cell, self.start.pbc, "i-PI")
         (prediction,) = evaluator([structure])
         return prediction, float(abs(np.linalg.det(structure.cell)))
 
     def _answer(self, prediction: Prediction, volume: float) -> tuple[Any, ...]:
-        assert prediction.stress is not None  # the cell is periodic, always
+        assert prediction.stress is not None  # the cell is always periodic
         sigma = getattr(prediction, self.sigma_name)
         deviation = Deviation.of(sigma)
         extras = {
@@ -115,7 +119,7 @@ class Client:
             "max_devi_f": deviation.largest,
             "avg_devi_f": deviation.mean,
             "min_devi_f": deviation.smallest,
-            "devi_f": atom_sigma(sigma).tolist(),
+            "devi_f": atom_deviations(sigma).tolist(),
         }
         text = np.frombuffer(json.dumps(extras).encode(), dtype=np.byte)
         return prediction.energy, prediction.forces, -volume * prediction.stress, text

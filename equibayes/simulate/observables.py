@@ -1,13 +1,13 @@
-"""Properties of a simulation with their uncertainty, carried over from the posterior.
+"""Properties of a simulation with their uncertainty, propagated from the posterior.
 
-Every posterior sample is a potential of its own and would give a property its own value.  The spread of these values is what the
-posterior does not know about the property.  Two ways lead there, both plain means without reweighting:
+Every posterior sample is a potential and gives its own value of a property.  The spread of these values is the
+epistemic uncertainty of the property.  Both ways to compute it are plain means without reweighting:
 
-    mean energy of given frames     every sample's energies of the same frames        member_energies
-    anything about the structure    one simulation with each sample's forces          member_trajectories, then bond_length, …
+    mean energy of given frames   energies of the same frames for every sample   member_energies
+    structural properties         one simulation per sample                      member_trajectories, bond_length, …
 
-`estimate` makes of them mean, spread over samples, and the statistical error of the finite simulations: a spread no larger than
-that error may come from it alone.
+`estimate` gives mean, spread over samples, and the statistical error of finite simulations: a spread below that error
+may be due to it alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ class Estimate:
     mean      over frames and samples
     members   [k, …] mean over frames of each sample
     spread    standard deviation over samples: the epistemic uncertainty
-    sampling  standard error of `mean` because the simulations are finite, from blocks of each; NaN with too few frames
+    sampling  standard error of `mean` due to finite simulations, from block averages; NaN with too few frames
     """
 
     mean: np.ndarray
@@ -47,13 +47,13 @@ class Estimate:
 def estimate(values: Sequence[np.ndarray], blocks: int = BLOCKS) -> Estimate:
     """From one array [frames, …] for each of k samples.
 
-    Frames that follow each other are alike, so the statistical error comes from the means of a few long blocks.
+    Successive frames are correlated, so the statistical error is computed from the means of a few long blocks.
     """
     if not values or any(len(each) == 0 for each in values):
         raise InputError("an estimate needs at least one frame of every sample")
     members = np.stack([np.mean(each, axis=0) for each in values])
     errors = np.stack([_error_of_mean(np.asarray(each, dtype=np.float64), blocks) for each in values])
-    # simulations of different samples are independent of each other
+    # simulations of different samples are independent
     sampling = np.sqrt(np.square(errors).sum(0)) / len(values)
     return Estimate(members.mean(0), members, members.std(0, ddof=DDOF), sampling)
 
@@ -67,7 +67,7 @@ def _error_of_mean(values: np.ndarray, blocks: int) -> np.ndarray:
 
 
 def member_energies(calculator: Calculator, frames: Sequence[Atoms]) -> list[np.ndarray]:
-    """[frames] eV of every sample, for `estimate`; the calculator must have been made with `members=True`."""
+    """[frames] eV for every sample, for `estimate`; the calculator must have `members=True`."""
     if not calculator.members:
         raise InputError("member_energies: make the calculator with members=True")
     parts = [
@@ -88,9 +88,10 @@ def member_trajectories(
     discard: int = 0,
     device: str | None = None,
 ) -> list[list[Atoms]]:
-    """One simulation with the forces of each sample: k lists of frames, every so many steps, the first `discard` steps left out.
+    """One simulation with the forces of each sample: k lists of frames, one frame in `every` steps, without the first
+    `discard` steps.
 
-    All begin with the same velocities and random numbers, so that they differ by their potentials alone.
+    All start with the same velocities and random numbers, so that they differ only by their potentials.
     """
     return [
         _trajectory(
@@ -101,7 +102,7 @@ def member_trajectories(
 
 
 def bond_length(frames: Sequence[Atoms], i: int, j: int) -> np.ndarray:
-    """[frames] Å between two atoms (counted from 0); the nearest image where there is a cell."""
+    """[frames] Å between two atoms (counted from 0); minimum image in periodic cells."""
     return np.array([atoms.get_distance(i, j, mic=bool(atoms.pbc.any())) for atoms in frames])
 
 
@@ -110,8 +111,8 @@ def radial_distribution(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Centres of the bins [bins] in Å and g(r) [frames, bins] between two elements.
 
-    In a periodic cell g tends to 1 far away.  A molecule has no density to compare with: there it is the number of neighbours of
-    element `second` of an atom of element `first` in 1 Å of distance.
+    In a periodic cell g tends to 1 at large r.  For a molecule, which has no density, it is the number of atoms
+    `second` per Å of distance around an atom `first`.
     """
     from equibayes.data.neighbors import neighbor_list
 
@@ -136,12 +137,12 @@ def radial_distribution(
 def over_members(
     trajectories: Sequence[Sequence[Atoms]], observable: Callable[[Sequence[Atoms]], np.ndarray]
 ) -> Estimate:
-    """An observable ([frames, …] of some frames) of every sample's simulation, with its uncertainty."""
+    """An observable ([frames, …] values) averaged over the simulations of all samples, with its uncertainty."""
     return estimate([np.asarray(observable(frames)) for frames in trajectories])
 
 
 def single_sample(posterior: Posterior, index: int) -> Posterior:
-    """One of the samples, as a posterior of its own."""
+    """One sample as a posterior."""
     own = slice(index, index + 1)
     return replace(posterior, samples=posterior.samples[own], chain=posterior.chain[own], step=posterior.step[own])
 

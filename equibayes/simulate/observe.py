@@ -1,13 +1,15 @@
-"""Observables by name: what `equibayes md --observe` computes after the simulation, with its uncertainty over posterior samples.
+"""Observables by name: what `equibayes md --observe` computes after the simulation, with uncertainties over posterior
+samples.
 
-| words        |                                                        | from                                           |
-|--------------|--------------------------------------------------------|------------------------------------------------|
-| distance i j | mean distance of two atoms (counted from 0), Å         | one simulation with the forces of each sample  |
-| rdf A B      | radial distribution of element B around A, up to 6 Å   | the same                                       |
-| energy       | mean potential energy, eV                              | every sample's energy of the frames that exist |
+| words        |                                                      | from                                           |
+|--------------|------------------------------------------------------|------------------------------------------------|
+| distance i j | mean distance of two atoms (counted from 0), Å       | one simulation with the forces of each sample  |
+| rdf A B      | radial distribution of element B around A, up to 6 Å | the same                                       |
+| energy       | mean potential energy, eV                            | every sample's energy of the trajectory frames |
 
-The simulations of the samples lie beside the trajectory as member-00.xyz …; they begin alike, so that they differ by their potentials
-alone.  A killed run finds those that are done and goes on with the others.
+The simulations of the samples are written beside the trajectory as member-00.xyz …  They start with the same
+velocities and random numbers, so that they differ only by their potentials.  A resumed run reuses those that are
+finished.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +21,11 @@ import numpy as np
 from ase import Atoms
 
 from equibayes.errors import InputError
+from equibayes.run.progress import Display, Silent
 from equibayes.simulate.calculator import Calculator
-from equibayes.simulate.display import MdDisplay, Silent
 from equibayes.simulate.frames import read_frames
 from equibayes.simulate.integrators import Conditions
-from equibayes.simulate.md import Watch, can_go_on, folder_of, run_md
+from equibayes.simulate.md import can_resume, run_md
 from equibayes.simulate.observables import (
     Estimate,
     bond_length,
@@ -33,29 +35,31 @@ from equibayes.simulate.observables import (
     radial_distribution,
     single_sample,
 )
+from equibayes.simulate.reporter import folder_of
+from equibayes.simulate.watch import Watch
 
 REACH = 6.0
-"""Å to which a radial distribution is computed."""
+"""Å, the range of radial distributions."""
 BINS = 120
 
 
 @dataclass(frozen=True)
 class Observable:
-    """words: as the user wrote them;  kind: distance, rdf or energy;  of: the atoms or elements."""
+    """words: as written by the user;  kind: distance, rdf or energy;  of: the atoms or elements."""
 
     words: str
     kind: str
     of: tuple[str, str] = ("", "")
 
     def __call__(self, frames: Sequence[Atoms]) -> np.ndarray:
-        """[frames, …] of some frames."""
+        """[frames, …] values, one per frame."""
         if self.kind == "distance":
             return bond_length(frames, *map(int, self.of))
         return radial_distribution(frames, *self.of, r_max=REACH, bins=BINS)[1]
 
 
-def parse(words: Sequence[str], start: Atoms) -> list[Observable]:
-    """From what the user wrote; everything that cannot be computed for `start` is an `InputError`."""
+def parse_observables(words: Sequence[str], start: Atoms) -> list[Observable]:
+    """Parse the words of the user; an `InputError` for anything that cannot be computed for `start`."""
     return [_parse(each, start) for each in words]
 
 
@@ -86,14 +90,14 @@ def observe(
     *,
     every: int = 10,
     discard: int = 0,
-    display: Callable[[], MdDisplay] = Silent,
+    display: Callable[[], Display] = Silent,
 ) -> dict[str, dict[str, Any]]:
-    """Each observable with its uncertainty, after the simulation `output`; the calculator must know its members.
+    """Each observable with its uncertainty, after the simulation `output`; the calculator must have `members=True`.
 
-    Returns for each: mean, spread over samples, statistical error, values of the samples, unit, and words for people.
+    Returns for each: mean, spread over samples, statistical error, values of the samples, unit, and a sentence.
     """
     if not 0 <= discard < steps:
-        raise InputError(f"discard {discard}: must be 0 or more, and fewer than the {steps} steps")
+        raise InputError(f"discard {discard}: must be at least 0 and fewer than the {steps} steps")
     trajectories: list[list[Atoms]] = []
     if any(each.kind != "energy" for each in observables):
         trajectories = _members(calculator, start, conditions, steps, output, every, discard, display)
@@ -117,9 +121,9 @@ def _members(
     output: str | Path,
     every: int,
     discard: int,
-    display: Callable[[], MdDisplay],
+    display: Callable[[], Display],
 ) -> list[list[Atoms]]:
-    """Frames of one simulation with each sample's forces."""
+    """The frames of one simulation per sample, with the forces of that sample."""
     trajectories, count = [], len(calculator.posterior)
     for index in range(count):
         path = folder_of(output) / f"member-{index:02d}.xyz"
@@ -127,9 +131,9 @@ def _members(
         watch = Watch(every=every, save_every=max(every, 100))
         shown = display()
         shown.say(f"observables: simulation with sample {index + 1} of {count}")
-        there = can_go_on(own, start, conditions, watch, path)
+        resume = can_resume(own, start, conditions, watch, path)
         result = run_md(
-            own, start, conditions, steps, path, watch=watch, resume=there, overwrite=not there, display=shown
+            own, start, conditions, steps, path, watch=watch, resume=resume, overwrite=not resume, display=shown
         )
         if result.ended:
             raise InputError(
@@ -144,21 +148,21 @@ def _kept(path: str | Path, discard: int, steps: int) -> list[Atoms]:
     """Frames after the first `discard` steps."""
     frames = [atoms for atoms in read_frames(path) if discard < atoms.info["step"] <= steps]
     if not frames:
-        raise InputError(f"{path}: no frame is left after {discard} steps; use a smaller --discard or --every")
+        raise InputError(f"{path}: no frames after step {discard}; use a smaller --discard or --every")
     return frames
 
 
 def _scalar(known: Estimate, unit: str) -> dict[str, Any]:
     mean, spread, error = (float(value) for value in (known.mean, known.spread, known.sampling))
     statistical = f", statistical error {error:.2g}" if np.isfinite(error) else ""
-    # to the digit that the smaller of the errors leaves
+    # to the second digit of the spread
     digits = max(0, 1 - int(np.floor(np.log10(spread)))) if spread > 0 else 4
     words = f"{mean:.{digits}f} ± {spread:.2g} {unit} over {len(known.members)} samples{statistical}"
     return {**_numbers(known), "unit": unit, "words": words}
 
 
 def _curve(known: Estimate, observable: Observable, start: Atoms) -> dict[str, Any]:
-    """Of a radial distribution: all of it, and its largest maximum in words."""
+    """A radial distribution, with its highest maximum as a sentence."""
     width = REACH / BINS
     r = (np.arange(BINS) + 0.5) * width
     top = int(np.argmax(known.mean))

@@ -11,7 +11,7 @@ from equibayes.simulate.trust import Trust
 
 
 def plot_log(log: str | Path, output: str | Path, trust: Trust, temperature: float | None = None) -> None:
-    """Write an SVG or PNG (by the ending of `output`); `temperature` in K is drawn as the wanted one."""
+    """Write an SVG or PNG (by the suffix of `output`); `temperature` in K is drawn as the target."""
     from equibayes.evaluation.figures.style import colour, figure, styled
 
     columns = read_log(log)
@@ -47,7 +47,7 @@ def plot_log(log: str | Path, output: str | Path, trust: Trust, temperature: flo
 
 
 def _energies(axes: Any, time: np.ndarray, columns: dict[str, np.ndarray]) -> None:
-    """Above the first frame, so that small changes of large numbers show."""
+    """Relative to the first frame, to show small changes of large numbers."""
     from equibayes.evaluation.figures.style import colour
 
     for name, shade in (("potential", "green"), ("conserved", "ink")):

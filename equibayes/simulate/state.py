@@ -1,4 +1,4 @@
-"""Where a simulation stands, in one file that is whole or not there: what `--resume` goes on from, bit for bit."""
+"""The saved state of a simulation, from which `--resume` continues bit for bit.  The file is complete or absent."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,20 +16,20 @@ VERSION = 1
 
 
 @dataclass(frozen=True, eq=False)
-class State:
-    """After `step` steps.
+class MdState:
+    """A simulation after `step` steps.
 
     memory          arrays of the integrator (see `Integrator.memory`)
-    rng             state of the random numbers
+    rng             state of the random number generator
     statistics      sums so far
-    lengths         bytes of the files that grow, by name
-    last_candidate  step at which one was written last
-    candidates      how many were written
-    last_state      what the last frame was, one of `trust.STATES`
-    asked           questions to the teacher
-    jump            eV by which answers changed the potential energy
-    looked          whether the frame of this step was judged and written already; not so before the first step
-    about           what the simulation is: another one cannot be resumed from it
+    lengths         bytes of the growing files, by name
+    last_candidate  step of the last candidate that was written
+    candidates      number of candidates written
+    last_state      trust state of the last frame, one of `trust.STATES`
+    asked           number of queries to the oracle
+    jump            eV by which the replies changed the potential energy
+    looked          whether the frame of this step has been judged and written; false only before the first step
+    identity        what the simulation is: another one cannot be resumed from this state
     """
 
     step: int
@@ -43,38 +43,29 @@ class State:
     asked: int = 0
     jump: float = 0.0
     looked: bool = True
-    about: dict[str, Any] = field(default_factory=dict)
+    identity: dict[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        header = {
-            "step": self.step,
-            "rng": self.rng,
-            "statistics": self.statistics.to_dict(),
-            "lengths": self.lengths,
-            "last_candidate": self.last_candidate,
-            "candidates": self.candidates,
-            "last_state": self.last_state,
-            "asked": self.asked,
-            "jump": self.jump,
-            "looked": self.looked,
-            "about": self.about,
-        }
+        plain = ("step", "rng", "lengths", "last_candidate", "candidates", "last_state", "asked", "jump", "looked")
+        header = {name: getattr(self, name) for name in plain}
+        header |= {"statistics": self.statistics.to_dict(), "about": self.identity}
         tensors = {name: torch.from_numpy(array.copy()) for name, array in self.memory.items()}
         tensor_file.write(path, tensors, header, format=FORMAT, version=VERSION)
 
 
-def load_state(path: Path, about: dict[str, Any]) -> State:
-    """Read and verify; an `InputError` where it belongs to a simulation other than `about`."""
+def load_state(path: Path, identity: dict[str, Any]) -> MdState:
+    """Read and verify; an `InputError` if the state belongs to a simulation other than `identity`."""
     if not path.exists():
         raise InputError(f"{path}: no such file, so nothing to resume from; start without --resume")
     header, tensors = tensor_file.read(path, format=FORMAT, version=VERSION, what="state of a simulation")
-    for name, value in about.items():
-        was = header["about"].get(name)
-        if was != value:
+    for name, value in identity.items():
+        before = header["about"].get(name)
+        if before != value:
             raise InputError(
-                f"--resume: {name} was {_short(was)} and is {_short(value)} now; use the same, or begin anew with --overwrite"
+                f"--resume: {name} was {_short(before)} and is {_short(value)} now; use the same, "
+                "or start again with --overwrite"
             )
-    return State(
+    return MdState(
         step=header["step"],
         memory={name: tensor.numpy() for name, tensor in tensors.items()},
         rng=header["rng"],
@@ -86,7 +77,7 @@ def load_state(path: Path, about: dict[str, Any]) -> State:
         asked=header.get("asked", 0),
         jump=header.get("jump", 0.0),
         looked=header.get("looked", True),
-        about=header["about"],
+        identity=header["about"],
     )
 
 

@@ -1,4 +1,4 @@
-"""Numbers about a whole simulation, gathered step by step and kept through a stop and a resume."""
+"""Statistics of a whole simulation, accumulated step by step and kept when it is resumed."""
 
 from dataclasses import asdict, dataclass, field
 from math import isfinite, nan, sqrt
@@ -11,10 +11,10 @@ from equibayes.simulate.trust import STATES, Deviation
 class Statistics:
     """Sums over the steps so far.
 
-    states    how many frames were in each of `trust.STATES`
-    largest   largest finite deviation of an atom, eV/Å, with the `step` and the `atom` (counted from 0) where it was
-    The remaining are sums of the temperature (K), of the conserved energy less its first value (eV) and of the time (fs), for the
-    mean and for the straight line through it.
+    states    number of frames in each of `trust.STATES`
+    largest   largest finite deviation of an atom, eV/Å, with its step and atom (counted from 0)
+    The others are sums of the temperature (K), of the conserved energy minus its first value (eV) and of the time
+    (fs), for means and a linear fit.
     """
 
     frames: int = 0
@@ -63,7 +63,7 @@ class Statistics:
         return sqrt(max(0.0, self.temperature_squared / self.frames - self.mean_temperature**2))
 
     def drift(self, atoms: int) -> float:
-        """Slope of the conserved energy, meV/atom/ps; NaN with less than two frames or where nothing is conserved."""
+        """Slope of the conserved energy, meV/atom/ps; NaN with fewer than two frames or without a conserved energy."""
         spread = self.time_squared * self.fitted - self.time**2
         if self.fitted < 2 or spread <= 0:
             return nan
@@ -74,7 +74,7 @@ class Statistics:
         return self.states[state] / self.frames if self.frames else nan
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON without NaN; numbers come back bit for bit."""
+        """For JSON, without NaN; numbers are restored bit for bit."""
         return asdict(self)
 
     @classmethod

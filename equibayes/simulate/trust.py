@@ -1,14 +1,14 @@
-"""How far the forces of a frame are to be trusted: deviations, and the levels they are held against.
+"""Force deviations of a frame, and the trust levels they are compared with.
 
-The deviation of an atom is the root mean square of its three force σ; a frame has the largest, the mean and the smallest of its atoms
-(`max_devi_f`, `avg_devi_f`, `min_devi_f`; DeePMD's, the length of the vector of σ, are √3 times these).
+The deviation of an atom is the root mean square of its three force σ; a frame has the largest, mean and smallest of
+its atoms (`max_devi_f`, `avg_devi_f`, `min_devi_f`; those of DeePMD, the norm of the vector of σ, are larger by √3).
 
-| state     | largest deviation               |                                                                         |
-|-----------|---------------------------------|-------------------------------------------------------------------------|
-| trusted   | below the lower level           |                                                                         |
-| candidate | from the lower to the upper one | worth a label                                                           |
-| exploded  | at or above the upper one       | too far off: a label would teach nothing                                |
-| unknown   | not a finite number             | the model does not know; never taken for certain, never sent for labels |
+| state     | largest deviation               |                                                                  |
+|-----------|---------------------------------|------------------------------------------------------------------|
+| trusted   | below the lower level           |                                                                  |
+| candidate | from the lower to the upper one | worth labelling                                                  |
+| exploded  | at or above the upper one       | unphysical: a label would not help                               |
+| unknown   | not a finite number             | the model does not know; never taken for certain, never labelled |
 """
 
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ from equibayes.posterior.summary import last_validation
 
 STATES = ("trusted", "candidate", "exploded", "unknown")
 DEVIATIONS = {"total": "forces_std", "epistemic": "forces_epistemic"}
-"""Which σ of the forces a user may ask for, and its name in a `Prediction`."""
+"""The σ of the forces by the name of the option, and its name in a `Prediction`."""
 
 
-def atom_sigma(sigma: FloatArray) -> FloatArray:
-    """[n] eV/Å, one number an atom, from σ of force components [n, 3]; infinite where any of them is not a number."""
+def atom_deviations(sigma: FloatArray) -> FloatArray:
+    """[n] eV/Å, one number per atom, from σ of force components [n, 3]; infinite if any of them is not finite."""
     each = np.sqrt(np.square(np.asarray(sigma, dtype=np.float64)).mean(1))
     return np.where(np.isfinite(each), each, np.inf)
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """Of the forces in one frame, eV/Å; `atom` has the largest."""
+    """Deviations of one frame, eV/Å; `atom` has the largest."""
 
     largest: float
     mean: float
@@ -43,13 +43,13 @@ class Deviation:
     @classmethod
     def of(cls, sigma: FloatArray) -> "Deviation":
         """From σ of force components [n, 3]."""
-        each = atom_sigma(sigma)
+        each = atom_deviations(sigma)
         return cls(float(each.max()), float(each.mean()), float(each.min()), int(each.argmax()))
 
 
 @dataclass(frozen=True)
 class Trust:
-    """Levels in eV/Å; None is no level."""
+    """Trust levels in eV/Å; None for no level."""
 
     lower: float | None = None
     upper: float | None = None
@@ -60,7 +60,7 @@ class Trust:
                 raise InputError(f"{name} trust level {level:g}: must be above 0, in eV/Å")
         if self.lower is not None and self.upper is not None and self.lower > self.upper:
             raise InputError(
-                f"the lower trust level {self.lower:g} eV/Å is above the upper one, {self.upper:g} eV/Å; exchange them"
+                f"the lower trust level {self.lower:g} eV/Å is above the upper one, {self.upper:g} eV/Å; swap them"
             )
 
     def state(self, deviation: float) -> str:
@@ -73,7 +73,9 @@ class Trust:
 
 
 def trust_level(text: str | None, posterior: Posterior, option: str) -> float | None:
-    """A level in eV/Å from what the user wrote: `0.2` is that, `3x` is three times the force error on the held-back frames."""
+    """A level in eV/Å from the text of an option: `0.2`, or `3x` for three times the force error on the held-back
+    frames.
+    """
     if text is None:
         return None
     number, multiple = text.strip().removesuffix("x"), text.strip().endswith("x")

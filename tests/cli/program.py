@@ -8,8 +8,10 @@ and status.
 import multiprocessing
 import os
 import resource
+import signal
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -51,6 +53,21 @@ def completed(argv: list[str], folder: Path) -> Path:
     status, _, err = run(argv, folder)
     assert (status, err) == (0, "")
     return folder
+
+
+def killed(
+    argv: list[str], folder: Path, progress: Callable[[], int], seen: int, seconds: float, slow_disk: float = 0.0
+) -> None:
+    """Start a run and kill it `seconds` after `progress` has risen above `seen`; the run must not have ended before."""
+    process = start(argv, folder, slow_disk=slow_disk)
+    end = time.monotonic() + 60
+    while progress() <= seen:
+        assert time.monotonic() < end, "no progress"
+        assert process.is_alive(), "the run ended by itself: make it longer"
+        time.sleep(0.001)
+    time.sleep(seconds)
+    process.kill()
+    assert finish(process) == -signal.SIGKILL, "the run ended by itself: make it longer"
 
 
 def wait_for(path: Path, process: BaseProcess, seconds: float = 60.0) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from equibayes.cli.learn import effective_config
+from equibayes.cli.learn import study_config
 from equibayes.cli.main import parse
 from equibayes.config import build, parse_overrides
 from equibayes.learning.on_the_fly import FlySettings
@@ -28,7 +28,7 @@ def test_commands_are_understood(page: str) -> None:
     for words in found:
         arguments = parse(words[1:])
         if arguments.verb == "learn":
-            effective_config(arguments)
+            study_config(arguments)
         elif arguments.verb == "md":
             build(FlySettings, parse_overrides(arguments.settings))
 

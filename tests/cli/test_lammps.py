@@ -71,7 +71,7 @@ def test_a_mistake_is_told_once_by_two_ranks(folder: Path) -> None:
     done = mpirun(2, [*COMMON, "--elements", "Cl", "--var", "temperature=300"], folder)
     assert done.returncode == 2
     assert done.stderr.strip() == (
-        "equibayes: error: in.salt, line 11: --elements Cl: 1 elements for 2 atom types; name one for each, in order"
+        "equibayes: error: in.salt, line 11: --elements Cl: 1 elements for 2 atom types; give one per type, in order"
     )
 
 
@@ -117,7 +117,7 @@ def test_the_example(tmp_path: Path) -> None:
     dump = (tmp_path / "ethanol.dump").read_text()
     assert "ITEM: ATOMS id element xu yu zu fx fy fz d_devi_f" in dump
     status, _, err = program.run(words, tmp_path)
-    assert (status, err) == (2, "equibayes: error: in.ethanol: uses ${trust_hi}; give that level with --trust-hi\n")
+    assert (status, err) == (2, "equibayes: error: in.ethanol: uses ${trust_hi}; give this level with --trust-hi\n")
     level = float(np.median(run["v_max_devi_f"]))
     status, out, err = program.run([*words, "--trust-hi", str(level)], tmp_path)
     assert status == 0

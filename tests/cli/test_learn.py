@@ -2,8 +2,6 @@
 
 import random
 import re
-import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -46,19 +44,11 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     assert re.search("round +labels +MAE-F", out)
     rng, seen, rounds = random.Random(1), -1, set()
     for _ in range(5):
-        process = program.start(RUN, broken, slow_disk=0.03)
-        end = time.monotonic() + 60
-        while newest(broken) <= seen:
-            assert time.monotonic() < end, "nothing new came"
-            assert process.is_alive(), "the study ended by itself: make it longer"
-            time.sleep(0.001)
-        time.sleep(rng.uniform(0.0, 0.6))
-        process.kill()
-        assert program.finish(process) == -signal.SIGKILL, "the study must still be going: make it longer"
+        program.killed(RUN, broken, lambda: newest(broken), seen, rng.uniform(0.0, 0.6), slow_disk=0.03)
         seen = newest(broken)
         rounds.add(len(list(broken.glob("study/round-*"))))
     assert len(rounds) > 1, "kills in several rounds"
-    status, out, err = program.run(RUN, broken)
+    status, out, err = program.run([*RUN, "--resume"], broken)
     assert (status, err) == (0, ""), out
     assert results(broken) == results(whole)
     assert not list(broken.glob("study/**/.*")), "nothing half written stays behind"
@@ -96,7 +86,7 @@ def test_a_real_engine_and_a_settings_file(
     ("words", "message"),
     [
         ("", "no folder for the rounds: name one with -o"),
-        ("-o x", "no structures to choose from: name a file with them"),
+        ("-o x", "no structures to select from: name a file with them"),
         ("bundled:ethanol@0:9 -o x --select bold", "select.kind=bold: must be one of sigma, bald, diversity, random"),
         ("bundled:ethanol@0:9 -o x --per-round 0", "per_round=0: must be at least 1"),
         ("bundled:ethanol@0:9 -o x --propose md", "propose=md: new structures have no label in a pool"),
@@ -105,6 +95,7 @@ def test_a_real_engine_and_a_settings_file(
         ("bundled:ethanol@0:9 -o x selct.kind=bald", "selct: no such setting; did you mean 'select'?"),
         ("nowhere.xyz -o x", "nowhere.xyz"),
         ("bare.xyz -o x", "labeller pool: no frame of the pool has an energy and forces"),
+        ("bundled:ethanol@0:9 -o x --resume", "x: contains no study to resume; leave --resume out to begin one"),
         ("bundled:ethanol@0:9 -o bare.xyz", "bare.xyz: is a file; name a folder with -o"),
     ],
 )

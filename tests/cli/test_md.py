@@ -35,7 +35,7 @@ def assert_same_files(folder: Path, expected: Path) -> None:
 
 def test_summary(uninterrupted: Path) -> None:
     out = (uninterrupted / "out.txt").read_text()
-    assert re.search(r"steps +160 of 160 \(0\.08 ps\) with 9 atoms; \d+\.\d steps a second", out)
+    assert re.search(r"steps +160 of 160 \(0\.08 ps\) with 9 atoms; \d+\.\d steps per second", out)
     assert re.search(r"temperature +\d+\.\d ± \d+\.\d K", out)
     assert re.search(r"drift +[+-]\S+ meV/atom/ps", out)
     assert re.search(r"largest σ +\d+\.\d meV/Å, in step \d+, atom \d \([CHO], counted from 0\)", out)
@@ -104,7 +104,7 @@ def test_full_disk_loses_nothing(uninterrupted: Path, tmp_path: Path) -> None:
         ("--on-uncertain label --labeller emt", "which says when to ask; give --trust-lo"),
         ("--on-uncertain learn --labeller emt --trust-lo 0.1", "name what the posterior was sampled from with --data"),
         ("--on-uncertain label --labeller emt --trust-lo 0.1 sample.burn=3", "sample.burn"),
-        ("--labeller emt", "--labeller: is for --on-uncertain label or learn alone"),
+        ("--labeller emt", "--labeller: only used with --on-uncertain label or learn"),
         ("--observe length", '--observe "length": write "distance 0 1", "rdf O H" or "energy"'),
         ("-o nowhere/there/out.txt", "must end in .xyz"),
     ],
@@ -148,7 +148,7 @@ def test_names_with_dots_have_folders_of_their_own(
         assert "trusted" not in out, "nobody said what is to be trusted"
     Path("run.300K.xyz").unlink()
     assert main(words.replace("run.400K", "run.300K").split()) == 2
-    assert "run.300K-md: holds an earlier run, whose log and labels would be lost" in capsys.readouterr().err
+    assert "run.300K-md: contains an earlier run, whose log and labels would be lost" in capsys.readouterr().err
 
 
 def test_units_are_those_of_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

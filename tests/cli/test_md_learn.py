@@ -3,11 +3,9 @@
 import json
 import random
 import re
-import signal
-import time
 from pathlib import Path
 
-from equibayes.learning.exact_xyz import read_exact
+from equibayes.data.extxyz import read_exact
 from tests.cli import program
 from tests.simulate.posteriors import ETHANOL
 
@@ -43,19 +41,15 @@ def test_on_the_fly_killed_at_random_moments(tmp_path: Path) -> None:
     broken.mkdir()
     status, out, err = program.run(LEARN, whole)
     assert (status, err) == (0, ""), out
-    assert "learned      from 4 labels; the posterior now: label-0003/fly.posterior" in out
-    rng, resume, folders = random.Random(0), [], 0
+    assert "learned      from 4 labels; latest posterior: label-0003/fly.posterior" in out
+
+    def labels() -> int:
+        return len(list(broken.glob("t-md/label-*")))
+
+    rng, resume, seen = random.Random(0), [], 0
     for _ in range(3):
-        process = program.start([*LEARN, *resume], broken, slow_disk=0.02)
-        end = time.monotonic() + 60
-        while len(list(broken.glob("t-md/label-*"))) <= folders:
-            assert time.monotonic() < end, "no label came"
-            assert process.is_alive(), "it ended by itself: make it longer"
-            time.sleep(0.001)
-        time.sleep(rng.uniform(0.0, 0.5))
-        process.kill()
-        assert program.finish(process) == -signal.SIGKILL
-        resume, folders = ["--resume"], len(list(broken.glob("t-md/label-*")))
+        program.killed([*LEARN, *resume], broken, labels, seen, rng.uniform(0.0, 0.5), slow_disk=0.02)
+        resume, seen = ["--resume"], labels()
     status, out, err = program.run([*LEARN, "--resume"], broken)
     assert (status, err) == (0, ""), out
     posteriors = [f"t-md/label-{n:04d}/{name}" for n in range(4) for name in ("label.xyz", "data.xyz", "fly.posterior")]

@@ -92,8 +92,8 @@ def test_path_integrals_of_water(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--unix", "nobody-listens-here"], "/tmp/ipi_nobody-listens-here: nobody listens there"),
-        (["--port", "1"], "localhost:1: nobody listens there"),
+        (["--unix", "nobody-listens-here"], "/tmp/ipi_nobody-listens-here: no program listens there"),
+        (["--port", "1"], "localhost:1: no program listens there"),
         (["--port", "1", "--unix", "x"], "--unix and --port exclude each other"),
     ],
 )

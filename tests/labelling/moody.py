@@ -13,7 +13,9 @@ RAISES, HANGS, EXITS, ABORTS, GIVES_NAN, GIVES_WRONG_SHAPE, CHATTERS, WAITS_FOR_
 
 
 class Moody(Calculator):
-    """x of the first atom in Å is one of the moods above; 0 and all else is a good day.  The energy is the number of its process."""
+    """x of the first atom in Å is one of the moods above; 0 and all else is a good day.  The energy is the number of
+    its process.
+    """
 
     implemented_properties = ["energy", "forces"]  # noqa: RUF012
     default_parameters = {"force": 0.5, "child_file": None}  # noqa: RUF012

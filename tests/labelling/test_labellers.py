@@ -123,7 +123,9 @@ def test_impossible_limits() -> None:
 
 
 def test_any_calculator_of_ase_by_its_name() -> None:
-    """EMT copper with stress, as the calculator in this process gives it; an element that it does not know costs that structure."""
+    """EMT copper with stress, as the calculator in this process gives it; an element that it does not know costs that
+    structure.
+    """
     atoms = bulk("Cu", cubic=True)
     atoms.rattle(0.05, seed=1)
     with Labeller("emt") as labeller:

@@ -11,7 +11,7 @@ from equibayes.data import Structure
 from equibayes.errors import InputError
 from equibayes.labelling import parallel as parallel_labels
 from equibayes.labelling.labellers import Label
-from equibayes.labelling.parallel import ParallelLabels
+from equibayes.labelling.parallel import ParallelLabeller
 from equibayes.learning.learn import Learner
 from equibayes.learning.propose import bare
 from equibayes.learning.rounds import Round
@@ -53,7 +53,7 @@ def moods(*kinds: int) -> list[Structure]:
 def test_answers_and_refusals() -> None:
     """Each bad day ends in its own refusal, after another try; the good ones are shared between two engines."""
     structures = moods(0, moody.RAISES, 0, moody.EXITS, moody.HANGS, 0, 0)
-    labels = ParallelLabels(ray, MOODY, time_limit_s=2.0, at_once=2, retries=1)
+    labels = ParallelLabeller(ray, MOODY, time_limit_s=2.0, at_once=2, retries=1)
     found: dict[int, Any] = {}
     for number, answer in labels.label_many(structures, patience=float("inf")):
         found[number] = answer
@@ -63,19 +63,19 @@ def test_answers_and_refusals() -> None:
     assert found[1].reason == "RuntimeError: no convergence"
     assert found[3].reason == "the engine ended with status 3: out of luck"
     assert found[4].reason == "no answer within 2 s"
-    assert labels.late == 0
+    assert not labels._jobs
     labels.close()
 
 
 def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     """The process that holds the engine's worker is killed; its structure is begun anew and gets its label."""
     once = tmp_path / "once"
-    labels = ParallelLabels(ray, SLEEPY, {"once": str(once), "seconds": 1000.0}, at_once=1)
+    labels = ParallelLabeller(ray, SLEEPY, {"once": str(once), "seconds": 1000.0}, at_once=1)
     structure = bare(ethanol_frames(1)[0])
     answers = labels.label_many([structure], patience=float("inf"))
     labels._jobs[structure.geometry_digest()] = job = parallel_labels.Job(structure)
     labels._waiting.append(structure.geometry_digest())
-    labels._go_on(0.1)
+    labels._dispatch(0.1)
     while not once.exists():
         time.sleep(0.05)
     ray.kill(job.worker)
@@ -87,7 +87,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_is_not_there_is_told_at_once() -> None:
-    labels = ParallelLabels(ray, "nonesuch", at_once=1)
+    labels = ParallelLabeller(ray, "nonesuch", at_once=1)
     with pytest.raises(InputError, match="nonesuch"):
         labels.label(mood(0))
     labels.close()
@@ -99,7 +99,7 @@ def test_a_slow_label_does_not_keep_sampling_waiting(tmp_path: Path, monkeypatch
     monkeypatch.setattr("equibayes.learning.learn.write_curve", lambda *_, **__: None)
     frames, words = ethanol_frames(12), []
     once = {"once": str(tmp_path / "once"), "seconds": 8.0}
-    labels = ParallelLabels(ray, SLEEPY, once, at_once=2)
+    labels = ParallelLabeller(ray, SLEEPY, once, at_once=2)
 
     def study(rounds: int) -> str:
         config = settings(start_labels=5, per_round=2, rounds=rounds, labeller=SLEEPY, labeller_settings=once)
@@ -108,9 +108,9 @@ def test_a_slow_label_does_not_keep_sampling_waiting(tmp_path: Path, monkeypatch
     try:
         study(0)
         first = Round(tmp_path / "study", 0)
-        assert "round 0: 1 slow label(s) will join a later round" in words
+        assert "round 0: 1 slow label(s) left for a later round" in words
         assert len(first.labelled()) == len(first.training_data({})) == 4
-        assert labels.late == 1
+        assert len(labels._jobs) == 1
         while not ray.wait(list(labels._running), timeout=20)[0]:
             pass
         study(1)

@@ -12,11 +12,11 @@ import torch
 
 from equibayes.config import merge
 from equibayes.data import Dataset, Structure
+from equibayes.data.extxyz import read_exact, write_exact
 from equibayes.errors import InputError
 from equibayes.labelling.labellers import Label, Refusal
 from equibayes.labelling.pool import PoolLabeller
-from equibayes.learning.curve import rows_of, table
-from equibayes.learning.exact_xyz import read_exact, write_exact
+from equibayes.learning.curve import curve_table, rows_of
 from equibayes.learning.learn import Learner
 from equibayes.learning.propose import MdProposer, bare
 from equibayes.learning.settings import MdSettings, learn_config
@@ -87,7 +87,7 @@ def test_a_study(frames: Dataset, tmp_path: Path) -> None:
     assert [row["labels"] for row in rows] == [6, 10, 14]
     assert all(row["force_mae"] > 0 and row["force_sigma"] > 0 for row in rows)
     assert [row["candidates"] for row in rows] == [18, 14, None]
-    assert len(str(table(rows, "a study")).splitlines()) == 5
+    assert len(str(curve_table(rows, "a study")).splitlines()) == 5
     last = read_exact(tmp_path / "round-002/data.xyz")
     assert [s.geometry_digest() for s in last] == labeller.asked, "every bit of a geometry survives the file"
     truth = {s.geometry_digest(): s for s in frames}
@@ -100,7 +100,7 @@ def test_a_study(frames: Dataset, tmp_path: Path) -> None:
     assert load(tmp_path / "round-002/round.posterior").data["frames"] == 14
     assert "<svg" in (tmp_path / "learning.svg").read_text()
     assert (tmp_path / "learning.csv").read_text().startswith("round,labels,asked,force_mae")
-    assert any("from the samples of the round before" in line for line in words)
+    assert any("from the samples of the previous round" in line for line in words)
     # the same again changes nothing and asks nothing
     before = (tmp_path / "round-002/round.posterior").read_bytes()
     again, second, _ = study(frames, tmp_path)
@@ -109,7 +109,7 @@ def test_a_study(frames: Dataset, tmp_path: Path) -> None:
     # more rounds go on; another selection does not
     assert study(frames, tmp_path, rounds=3)[0] == "3 rounds are done"
     assert rows_of(tmp_path)[3]["labels"] == 18
-    with pytest.raises(InputError, match=r"holds another study \(select\.kind was bald, is random\)"):
+    with pytest.raises(InputError, match=r"contains another study \(select\.kind was bald, is random\)"):
         study(frames, tmp_path, select={"kind": "random"})
     with pytest.raises(InputError, match="the pool data differ"):
         study(ethanol_frames(POOL + 7)[1:], tmp_path)
@@ -142,7 +142,7 @@ def test_refusals_cost_one_structure_each_and_are_not_asked_again(frames: Datase
     assert [row["asked"] for row in rows_of(tmp_path)] == [6, 10, 14]
     assert len(set(labeller.asked)) == 14
     assert (tmp_path / "round-000/labels/0001.failed").read_text() == "it would not converge\n"
-    assert sum("is lost: it would not converge" in line for line in words) == 2
+    assert sum("has no label: it would not converge" in line for line in words) == 2
 
 
 def test_a_labeller_that_never_works(frames: Dataset, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_labeller_that_never_works(frames: Dataset, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"round 0: none of 6 structures could be labelled \(it would not converge\)"):
         study(frames, tmp_path, broken)
     reason, _, _ = study(frames, tmp_path, rounds=0)
-    assert reason == "0 rounds are done", "once it is mended the same command goes on"
+    assert reason == "0 rounds are done", "once it is fixed the same command continues"
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_a_labeller_that_never_works(frames: Dataset, tmp_path: Path) -> None:
     [
         ({"budget": 9, "rounds": 9}, "the budget of 9 labels is spent", 9),
         ({"target_sigma": 100.0}, "σ is below the target of 100000 meV/Å", 6),
-        ({"select": {"trust_lo": 100.0}}, "nothing is left to ask: no proposal is a candidate", 6),
-        ({"select": {"trust_hi": 1e-6}}, "nothing is left to ask: no proposal is a candidate", 6),
+        ({"select": {"trust_lo": 100.0}}, "nothing is left to label: no proposal is a candidate", 6),
+        ({"select": {"trust_hi": 1e-6}}, "nothing is left to label: no proposal is a candidate", 6),
     ],
 )
 def test_when_it_ends(frames: Dataset, tmp_path: Path, changes: dict[str, Any], reason: str, asked: int) -> None:

@@ -11,9 +11,9 @@ from ase.calculators.emt import EMT
 from ase.io import read as ase_read
 
 from equibayes.data import Structure
+from equibayes.data.extxyz import read_exact
 from equibayes.errors import InputError
 from equibayes.labelling.labellers import Label, Refusal
-from equibayes.learning.exact_xyz import read_exact
 from equibayes.learning.on_the_fly import FlyResult, on_the_fly, training_frames
 from equibayes.learning.resample import ResampleSettings
 from equibayes.posterior.file import load
@@ -71,7 +71,9 @@ def test_certain_everywhere_asks_nothing(tmp_path: Path) -> None:
 
 
 def test_asks_learns_and_goes_on_from_there(tmp_path: Path) -> None:
-    """Every third step is asked; atoms move on without a leap, under another posterior; a refusal costs nothing but itself."""
+    """Every third step is asked; atoms move on without a leap, under another posterior; a refusal costs nothing but
+    itself.
+    """
     engine = Engine(refuse=(1,))
     result = fly(tmp_path, Trust(1e-6, 200.0), engine, gap=3, every=1)
     assert [each.step for each in result.asked] == [0, 3, 6]
@@ -115,7 +117,9 @@ def test_it_must_know_when_to_ask(tmp_path: Path) -> None:
 
 
 def test_stopped_and_resumed(tmp_path: Path) -> None:
-    """The same files as in one go; answers that are there are not asked for again, what is learned already is not learned again."""
+    """The same files as in one go; answers that are there are not asked for again, what is learned already is not
+    learned again.
+    """
     trust = Trust(1e-6, 200.0)
     whole = fly(tmp_path / "whole", trust, Engine(refuse=(1,)), steps=9, gap=3, every=2)
 

@@ -105,7 +105,9 @@ def test_short_and_without_a_noise_free_start() -> None:
 
 
 def test_a_warm_start_keeps_what_was_learned() -> None:
-    """A posterior with an error of 118 meV/Å (see posteriors.py): 30 warm steps keep it, where 30 from random weights know nothing."""
+    """A posterior with an error of 118 meV/Å (see posteriors.py): 30 warm steps keep it, where 30 from random weights
+    know nothing.
+    """
     before = load(ETHANOL)
     frames = ethanol_frames(340)
     train, test = frames[:40], frames[300:340]

@@ -7,14 +7,13 @@ from equibayes.data import Structure
 from equibayes.errors import InputError
 from equibayes.learning.diversity import descriptors, farthest_points
 from equibayes.learning.information import (
-    component_information,
     greedy_information,
     greedy_sigma,
     information,
     whitened,
 )
 from equibayes.learning.screen import screen
-from equibayes.learning.select import choose
+from equibayes.learning.select import select_structures
 from equibayes.posterior.file import load
 from equibayes.posterior.predict import Prediction, predict
 from equibayes.simulate.trust import Trust
@@ -55,7 +54,7 @@ def test_information_of_one_component_is_the_ratio_of_variances() -> None:
     z = whitened(forces, np.full((1, 3), 0.1))
     assert information(z) == pytest.approx(0.5 * np.log(2))
     total = np.sqrt(np.array([2.0, 1.0, 1.0])) * 0.1
-    assert component_information(total, np.full(3, 0.1)).sum() == pytest.approx(0.5 * np.log(2))
+    assert np.log(total / 0.1).sum() == pytest.approx(0.5 * np.log(2))
 
 
 def test_components_that_say_the_same_count_once() -> None:
@@ -70,13 +69,13 @@ def test_components_that_say_the_same_count_once() -> None:
 def test_a_batch_of_twins_is_worth_less_than_two_strangers() -> None:
     twin, stranger = along(0, 0.30), along(1, 0.20, (2, 3))
     own = [prediction(twin), prediction(twin), prediction(stranger)]
-    assert [c.index for c in choose("bald", range(3), 2, predictions=own, mode="structure")] == [0, 1]
-    batch = choose("bald", range(3), 2, predictions=own, mode="batch")
+    assert [c.index for c in select_structures("bald", range(3), 2, predictions=own, mode="structure")] == [0, 1]
+    batch = select_structures("bald", range(3), 2, predictions=own, mode="batch")
     assert [c.index for c in batch] == [0, 2]
     # independent: the gain of the second is all of its own information
     assert batch[1].score == pytest.approx(information(whitened(stranger[:, None], np.full((1, 3), 0.1))))
-    assert [c.index for c in choose("sigma", range(3), 2, predictions=own, mode="structure")] == [0, 1]
-    assert [c.index for c in choose("sigma", range(3), 2, predictions=own, mode="batch")] == [0, 2]
+    assert [c.index for c in select_structures("sigma", range(3), 2, predictions=own, mode="structure")] == [0, 1]
+    assert [c.index for c in select_structures("sigma", range(3), 2, predictions=own, mode="batch")] == [0, 2]
 
 
 def test_gains_add_up_to_the_information_of_the_batch() -> None:
@@ -98,7 +97,7 @@ def test_sigma_that_remains() -> None:
 
 def test_sigma_takes_the_largest_atom_and_says_which() -> None:
     own = [prediction(along(0, size)) for size in (0.1, 0.5, 0.3)]
-    chosen = choose("sigma", [0, 1, 2], 2, predictions=own, mode="structure")
+    chosen = select_structures("sigma", [0, 1, 2], 2, predictions=own, mode="structure")
     assert [c.index for c in chosen] == [1, 2]
     expected = np.sqrt((0.5**2 / 2 + 3 * 0.1**2) / 3)
     assert chosen[0].score == pytest.approx(expected)
@@ -108,14 +107,14 @@ def test_sigma_takes_the_largest_atom_and_says_which() -> None:
 def test_only_candidates_are_chosen() -> None:
     own = [prediction(along(0, size)) for size in (0.1, 0.5, 0.3)]
     for kind in ("sigma", "bald", "random"):
-        assert sorted(c.index for c in choose(kind, [0, 2], 5, predictions=own)) == [0, 2]
-    assert choose("bald", [], 5, predictions=own) == []
+        assert sorted(c.index for c in select_structures(kind, [0, 2], 5, predictions=own)) == [0, 2]
+    assert select_structures("bald", [], 5, predictions=own) == []
 
 
 def test_random_is_seeded_and_without_repeats() -> None:
-    first = [c.index for c in choose("random", range(50), 10, seed=[3, 1])]
-    assert first == [c.index for c in choose("random", range(50), 10, seed=[3, 1])]
-    assert first != [c.index for c in choose("random", range(50), 10, seed=[3, 2])]
+    first = [c.index for c in select_structures("random", range(50), 10, seed=[3, 1])]
+    assert first == [c.index for c in select_structures("random", range(50), 10, seed=[3, 1])]
+    assert first != [c.index for c in select_structures("random", range(50), 10, seed=[3, 2])]
     assert len(set(first)) == 10
 
 
@@ -132,9 +131,9 @@ def test_farthest_points_on_a_line() -> None:
 
 def test_unknown_words() -> None:
     with pytest.raises(InputError, match="choose one of sigma, bald, diversity, random"):
-        choose("best", [0], 1)
+        select_structures("best", [0], 1)
     with pytest.raises(InputError, match="choose one of batch, structure"):
-        choose("bald", [0], 1, mode="both")
+        select_structures("bald", [0], 1, mode="both")
 
 
 def water(distance: float = 0.96) -> Structure:
@@ -177,6 +176,6 @@ def test_on_a_real_posterior() -> None:
     turned = Structure(frames[0].numbers, frames[0].positions @ np.array([[0.0, 1, 0], [-1, 0, 0], [0, 0, 1]]))
     np.testing.assert_allclose(descriptors(posterior, [turned])[0], points[0], atol=1e-10)
     own = list(predict(posterior, frames, members=True))
-    chosen = choose("diversity", range(6), 3, predictions=own, points=points)
+    chosen = select_structures("diversity", range(6), 3, predictions=own, points=points)
     assert len({c.index for c in chosen}) == 3
     assert "meV/Å" in chosen[1].reason

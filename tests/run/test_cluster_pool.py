@@ -92,7 +92,7 @@ def test_options() -> None:
     add_device_options(parser)
     add_cluster_options(parser)
     assert chosen_cluster(parser.parse_args([])) is None
-    with pytest.raises(InputError, match="--shards: means something with --cluster only"):
+    with pytest.raises(InputError, match="--shards: only used with --cluster"):
         chosen_cluster(parser.parse_args(["--shards", "2"]))
     found = chosen_cluster(parser.parse_args(["--cluster", "auto", "--chains-per-device", "8", "--threads", "2"]))
     assert found is not None

@@ -82,7 +82,9 @@ def test_numeric_stress() -> None:
 
 
 def test_energy_scales_reach_forces_stress_and_spread() -> None:
-    """Scales three times as large: energies above the reference, forces, stress and their spread are, variances nine times."""
+    """Scales three times as large: energies above the reference, forces, stress and their spread are, variances nine
+    times.
+    """
     scales = {name: 3 * scale for name, scale in POSTERIOR.network.per_type_energy_scales.items()}
     larger = replace(POSTERIOR, network=replace(POSTERIOR.network, per_type_energy_scales=scales))
     one, three = salt_atoms(), salt_atoms()

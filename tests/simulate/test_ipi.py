@@ -17,7 +17,7 @@ from equibayes.errors import InputError
 from equibayes.simulate.calculator import SKIN, Calculator
 from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.ipi import Client, connect
-from equibayes.simulate.trust import Deviation, atom_sigma
+from equibayes.simulate.trust import Deviation, atom_deviations
 from tests.samples import salt, water
 from tests.simulate.posteriors import random_posterior
 
@@ -101,7 +101,7 @@ def test_extras_and_beads(deviation: str) -> None:
             np.testing.assert_allclose(
                 virial, np.einsum("ni,nj->ij", moved.positions, expected.forces), rtol=0, atol=1e-8
             )
-            sigma = atom_sigma(expected.forces_std if deviation == "total" else expected.forces_epistemic)
+            sigma = atom_deviations(expected.forces_std if deviation == "total" else expected.forces_epistemic)
             np.testing.assert_allclose(extras["devi_f"], sigma, rtol=1e-8)
             assert extras["max_devi_f"] == pytest.approx(sigma.max(), rel=1e-8)
             assert extras["energy_std"] == pytest.approx(expected.energy_std, rel=1e-8)
@@ -128,7 +128,7 @@ def test_other_words() -> None:
     thread = InThread(client_for(water()), ours)
     IPIProtocol(theirs).sendmsg("HELLO")
     thread.join(20)
-    assert "said 'HELLO'" in str(thread.problem)
+    assert "sent 'HELLO'" in str(thread.problem)
 
 
 def test_a_server_that_dies_ends_the_client() -> None:

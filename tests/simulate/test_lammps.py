@@ -15,9 +15,9 @@ from ase.md.verlet import VelocityVerlet
 
 from equibayes.errors import InputError, InputWarning
 from equibayes.simulate.calculator import Calculator
-from equibayes.simulate.lammps import Potential, attach, run_script
+from equibayes.simulate.lammps import LammpsPotential, attach, run_script
 from equibayes.simulate.lammps_library import open_lammps
-from equibayes.simulate.trust import Trust, atom_sigma
+from equibayes.simulate.trust import Trust, atom_deviations
 from equibayes.units import KCAL_PER_MOL
 from tests.samples import one_atom_cell, salt, silicon, slab, water
 from tests.simulate.lammps_parts import by_id, head, in_standard_form, quiet_lammps, thermo, write_data
@@ -48,11 +48,24 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def attached(folder: Path, atoms: Atoms, **options: Any) -> tuple[Any, Potential]:
+def attached(folder: Path, atoms: Atoms, **options: Any) -> tuple[Any, LammpsPotential]:
     elements = sorted(set(atoms.symbols))
     lmp = quiet_lammps(folder, atoms, elements, options.pop("units", "metal"))
     options = {"elements": elements, "device": "cpu", **options}
     return lmp, attach(lmp, options.pop("posterior", POSTERIOR), **options)
+
+
+def water_script(folder: Path, commands: str) -> Path:
+    """A script that reads one water molecule and then runs these commands."""
+    atoms = STRUCTURES["water"]
+    write_data(folder / "water.data", atoms, ["O", "H"])
+    script = folder / "in.water"
+    script.write_text(head(str(folder / "water.data"), atoms) + commands)
+    return script
+
+
+def run_water(script: Path, log: Path | str = "none") -> LammpsPotential:
+    return run_script(POSTERIOR, script, elements=["O", "H"], log=str(log), screen=False, device="cpu")
 
 
 def calculated(atoms: Atoms, **options: Any) -> dict[str, Any]:
@@ -77,8 +90,10 @@ def test_equal_to_the_calculator(name: str, tmp_path: Path) -> None:
     assert lmp.get_thermo("pe") == pytest.approx(expected["energy"], rel=0, abs=1e-8)
     np.testing.assert_allclose(by_id(lmp, "f"), expected["forces"], rtol=0, atol=1e-8)
     assert name == "one atom" or np.abs(expected["forces"]).max() > 0.01, "else nothing was tested"
-    np.testing.assert_allclose(by_id(lmp, "d_devi_f"), atom_sigma(expected["forces_uncertainty"]), rtol=0, atol=1e-8)
-    each = atom_sigma(expected["forces_uncertainty"])
+    np.testing.assert_allclose(
+        by_id(lmp, "d_devi_f"), atom_deviations(expected["forces_uncertainty"]), rtol=0, atol=1e-8
+    )
+    each = atom_deviations(expected["forces_uncertainty"])
     found = [lmp.extract_variable(v) for v in ("max_devi_f", "avg_devi_f", "min_devi_f", "energy_std")]
     np.testing.assert_allclose(found, [each.max(), each.mean(), each.min(), expected["energy_uncertainty"]], atol=1e-8)
     if atoms.pbc.all():
@@ -101,7 +116,7 @@ def test_epistemic_deviation(tmp_path: Path) -> None:
     atoms = STRUCTURES["water"]
     lmp, _ = attached(tmp_path, atoms, deviation="epistemic")
     lmp.command("run 0 post no")
-    expected = atom_sigma(calculated(atoms)["forces_epistemic"])
+    expected = atom_deviations(calculated(atoms)["forces_epistemic"])
     np.testing.assert_allclose(by_id(lmp, "d_devi_f"), expected, rtol=0, atol=1e-10)
 
 
@@ -127,7 +142,9 @@ def test_units_real(tmp_path: Path) -> None:
 
 
 def test_atoms_that_leave_the_cell(tmp_path: Path) -> None:
-    """They come in again on the other side; forces stay right, and the neighbour list need not be made again for that."""
+    """They come in again on the other side; forces stay right, and the neighbour list need not be made again for
+    that.
+    """
     atoms = in_standard_form(salt().to_atoms())
     lmp, potential = attached(tmp_path, atoms)
     lmp.commands_string(
@@ -284,31 +301,24 @@ def test_sigma_that_is_no_number_stops(tmp_path: Path) -> None:
 
 def test_loops_and_included_runs(tmp_path: Path) -> None:
     """`jump SELF` may reach back before the line where the potential went in."""
-    atoms = STRUCTURES["water"]
-    write_data(tmp_path / "water.data", atoms, ["O", "H"])
     (tmp_path / "more").write_text("run 2\n")
-    script = tmp_path / "in.loop"
-    script.write_text(
-        head(str(tmp_path / "water.data"), atoms)
-        + "fix integrate all nve\nlabel again\nvariable i loop 3\n"
-        + f"run 5\ninclude {tmp_path}/more\nnext i\njump SELF again\n"
+    script = water_script(
+        tmp_path,
+        "fix integrate all nve\nlabel again\nvariable i loop 3\n"
+        f"run 5\ninclude {tmp_path}/more\nnext i\njump SELF again\n",
     )
-    potential = run_script(POSTERIOR, script, elements=["O", "H"], log="none", screen=False, device="cpu")
-    assert potential.calls == 3 * (1 + 5 + 1 + 2)
+    assert run_water(script).calls == 3 * (1 + 5 + 1 + 2)
 
 
 def test_rerun(tmp_path: Path) -> None:
     """The potential is asked about snapshots of a dump as about steps of a run."""
-    atoms = STRUCTURES["water"]
-    write_data(tmp_path / "water.data", atoms, ["O", "H"])
-    script = tmp_path / "in.rerun"
-    script.write_text(
-        head(str(tmp_path / "water.data"), atoms)
-        + "velocity all create 3000 1\nfix integrate all nve\nthermo_style custom step pe v_max_devi_f\nthermo 5\n"
-        + f"dump d all custom 5 {tmp_path}/x.dump id type x y z\ndump_modify d format float %.17g\nrun 10\n"
-        + f"undump d\nrerun {tmp_path}/x.dump dump x y z\n"
+    script = water_script(
+        tmp_path,
+        "velocity all create 3000 1\nfix integrate all nve\nthermo_style custom step pe v_max_devi_f\nthermo 5\n"
+        f"dump d all custom 5 {tmp_path}/x.dump id type x y z\ndump_modify d format float %.17g\nrun 10\n"
+        f"undump d\nrerun {tmp_path}/x.dump dump x y z\n",
     )
-    run_script(POSTERIOR, script, elements=["O", "H"], log=str(tmp_path / "log"), screen=False, device="cpu")
+    run_water(script, tmp_path / "log")
     ran, again = thermo(tmp_path / "log")
     assert np.ptp(ran["v_max_devi_f"]) > 0
     for name in ran:
@@ -361,16 +371,13 @@ def test_mistakes_in_scripts(lines: str, elements: list[str] | None, message: st
 
 
 def test_explosion_ends_the_script(tmp_path: Path) -> None:
-    atoms = STRUCTURES["water"]
-    write_data(tmp_path / "water.data", atoms, ["O", "H"])
-    script = tmp_path / "in.bang"
-    script.write_text(
-        head(str(tmp_path / "water.data"), atoms)
-        + "fix integrate all nve\nfix kick all addforce 1e300 0 0\ntimestep 1e30\nneigh_modify once yes\nrun 50\n"
-        + f"shell touch {tmp_path}/went_on\n"
+    script = water_script(
+        tmp_path,
+        "fix integrate all nve\nfix kick all addforce 1e300 0 0\ntimestep 1e30\nneigh_modify once yes\nrun 50\n"
+        f"shell touch {tmp_path}/went_on\n",
     )
     with pytest.raises(InputError, match="the simulation has exploded"):
-        run_script(POSTERIOR, script, elements=["O", "H"], log=str(tmp_path / "log"), screen=False, device="cpu")
+        run_water(script, tmp_path / "log")
     assert not (tmp_path / "went_on").exists()
 
 

@@ -57,7 +57,7 @@ def test_variables_that_it_uses_but_does_not_define(tmp_path: Path) -> None:
     [
         (
             "read_data a\n# run 1\ninclude b\n",
-            "in.x: no run or minimize here; .* '# equibayes here' before that include",
+            "in.x: no run or minimize here; .* '# equibayes here' before the include",
         ),
         ("read_data a\nrun 1\nclear\nread_data b\nrun 1\n", "in.x, line 3: 'clear' would remove the potential"),
         (

@@ -11,15 +11,18 @@ from ase.io import read as ase_read
 from equibayes.data import read
 from equibayes.errors import InputError
 from equibayes.posterior.file import load
+from equibayes.run.progress import Silent
+from equibayes.simulate import md
 from equibayes.simulate.calculator import Calculator
-from equibayes.simulate.display import Silent
 from equibayes.simulate.integrators import Conditions
-from equibayes.simulate.log import COLUMNS, read_log
-from equibayes.simulate.md import MdResult, Watch, folder_of, run_md
+from equibayes.simulate.log import COLUMNS, describe_step, read_log
+from equibayes.simulate.md import MdResult, run_md
 from equibayes.simulate.observables import single_sample
+from equibayes.simulate.oracle import Query, Reply
+from equibayes.simulate.reporter import folder_of
 from equibayes.simulate.state import load_state
-from equibayes.simulate.teacher import Lesson, Question
 from equibayes.simulate.trust import Trust
+from equibayes.simulate.watch import Watch
 from tests.samples import salt
 from tests.simulate.posteriors import ETHANOL, ethanol_start, random_posterior
 
@@ -131,19 +134,19 @@ def test_writes_candidates_and_goes_on(tmp_path: Path) -> None:
 
 
 class Guide:
-    """A teacher that knows every second question better: with the posterior's other samples."""
+    """An oracle that knows every second query better: with the posterior's other samples."""
 
-    about: dict[str, Any] = {"guide": "the same"}  # noqa: RUF012
+    identity: dict[str, Any] = {"guide": "the same"}  # noqa: RUF012
 
     def __init__(self) -> None:
-        self.questions: list[Question] = []
+        self.queries: list[Query] = []
 
     def begin(self, folder: Path, asked: int | None, display: Any) -> Calculator | None:
         return self.calculator((asked or 0) - 1) if asked else None
 
-    def answer(self, question: Question) -> Lesson:
-        self.questions.append(question)
-        return Lesson(self.calculator(question.number))
+    def answer(self, query: Query) -> Reply:
+        self.queries.append(query)
+        return Reply(self.calculator(query.number))
 
     def calculator(self, number: int) -> Calculator:
         return Calculator(single_sample(POSTERIOR, number % 2 + 2), device="cpu")
@@ -153,9 +156,9 @@ def test_asks_and_goes_on_with_the_answer(tmp_path: Path) -> None:
     """The frame goes on under the new calculator, and what is conserved does not leap with the energy."""
     guide = Guide()
     watch = Watch(EVERYTHING, "label", every=1, candidate_gap=4)
-    result = run(tmp_path / "t.xyz", 10, conditions=Conditions("nve", 300.0, 0.1), watch=watch, teacher=guide)
+    result = run(tmp_path / "t.xyz", 10, conditions=Conditions("nve", 300.0, 0.1), watch=watch, oracle=guide)
     assert (result.asked, result.candidates, result.ended) == (3, 3, None)
-    assert [(q.number, q.step) for q in guide.questions] == [(0, 0), (1, 4), (2, 8)]
+    assert [(q.number, q.step) for q in guide.queries] == [(0, 0), (1, 4), (2, 8)]
     frames, log = ase_read(tmp_path / "t.xyz", ":"), read_log(tmp_path / "t-md/md.log")
     for step, sample in ((0, 2), (3, 2), (4, 3), (7, 3), (8, 2)):
         expected = single_sample(POSTERIOR, sample).predict(frames[step])
@@ -166,34 +169,34 @@ def test_asks_and_goes_on_with_the_answer(tmp_path: Path) -> None:
 
 def test_asking_goes_on_bit_for_bit(tmp_path: Path) -> None:
     watch = Watch(EVERYTHING, "label", every=3, save_every=5, candidate_gap=4)
-    run(tmp_path / "whole.xyz", 18, watch=watch, teacher=Guide())
+    run(tmp_path / "whole.xyz", 18, watch=watch, oracle=Guide())
     for number, steps in enumerate((5, 9, 18)):
-        run(tmp_path / "parts.xyz", steps, watch=watch, teacher=Guide(), resume=number > 0)
+        run(tmp_path / "parts.xyz", steps, watch=watch, oracle=Guide(), resume=number > 0)
     assert_same(tmp_path / "parts.xyz", tmp_path / "whole.xyz")
 
 
 def test_killed_before_the_start_was_judged(tmp_path: Path) -> None:
-    """A question about the start may take long: a run that is killed while it is open goes on with it."""
+    """A query about the start may take long: a run that is killed while it is open goes on with it."""
     watch = Watch(EVERYTHING, "label", every=3, candidate_gap=4)
 
     class Killed(Guide):
-        def answer(self, question: Question) -> Lesson:
+        def answer(self, query: Query) -> Reply:
             raise KeyboardInterrupt
 
-    run(tmp_path / "whole.xyz", 6, watch=watch, teacher=Guide())
+    run(tmp_path / "whole.xyz", 6, watch=watch, oracle=Guide())
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "parts.xyz", 6, watch=watch, teacher=Killed())
-    run(tmp_path / "parts.xyz", 6, watch=watch, teacher=Guide(), resume=True)
+        run(tmp_path / "parts.xyz", 6, watch=watch, oracle=Killed())
+    run(tmp_path / "parts.xyz", 6, watch=watch, oracle=Guide(), resume=True)
     assert_same(tmp_path / "parts.xyz", tmp_path / "whole.xyz")
 
 
 def test_asking_needs_somebody_and_a_level(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="needs a lower trust level"):
         Watch(Trust(None, 1.0), "label")
-    with pytest.raises(InputError, match="needs somebody to ask"):
+    with pytest.raises(InputError, match="needs an oracle to ask"):
         run(tmp_path / "t.xyz", watch=Watch(EVERYTHING, "label"))
-    result = run(tmp_path / "t.xyz", watch=Watch(Trust(1e-7, 1e-6), "label"), teacher=(guide := Guide()))
-    assert (result.step, guide.questions) == (0, []), "nobody is asked about what has exploded"
+    result = run(tmp_path / "t.xyz", watch=Watch(Trust(1e-7, 1e-6), "label"), oracle=(guide := Guide()))
+    assert (result.step, guide.queries) == (0, []), "nobody is asked about what has exploded"
 
 
 def test_log_only_goes_on(tmp_path: Path) -> None:
@@ -307,7 +310,7 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing to resume from; start without --resume"):
         run(path, resume=True)
     run(path, 4)
-    with pytest.raises(InputError, match="is there already; continue it with --resume or replace it with --overwrite"):
+    with pytest.raises(InputError, match="exists already; continue it with --resume or replace it with --overwrite"):
         run(path, 4)
     with pytest.raises(InputError, match=r"temperature was 300.0 and is 350.0 now"):
         run(path, 8, conditions=Conditions("langevin", 350.0, 0.5, tau=50.0, seed=4), resume=True)
@@ -345,13 +348,27 @@ def test_statistics(tmp_path: Path) -> None:
 def test_display_is_told(tmp_path: Path) -> None:
     class Listener(Silent):
         def __init__(self) -> None:
-            self.shown: list[tuple[int, str]] = []
+            self.shown: list[dict[str, Any]] = []
 
-        def show(self, step: int, words: str) -> None:
-            self.shown.append((step, words))
+        def show(self, record: dict[str, Any]) -> None:
+            self.shown.append(record)
 
     listener = Listener()
     run(tmp_path / "t.xyz", 20, watch=Watch(Trust(100.0)), display=listener)
-    assert [step for step, _ in listener.shown] == [0, 10, 20]
-    assert "K  largest σ " in listener.shown[0][1]
-    assert "meV/Å  trusted" in listener.shown[0][1]
+    assert [record["step"] for record in listener.shown] == [0, 10, 20]
+    words = describe_step(listener.shown[0])
+    assert words["T"].endswith(" K")
+    assert words["largest σ"].endswith(" meV/Å")
+    assert words["frame"] == "trusted"
+    assert describe_step({"step": 3, "temperature": 1.0, "largest_sigma": np.inf})["largest σ"] == "not finite"
+
+
+def test_example_of_the_docstring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ethanol.posterior").write_bytes(ETHANOL.read_bytes())
+    lines = [line[4:] for line in (md.__doc__ or "").splitlines() if line.startswith("    ")]
+    names: dict[str, Any] = {}
+    exec("\n".join(lines).replace("2000", "3"), names)
+    assert names["result"].step == 3
+    assert Path("traj.xyz").exists()
+    assert Path("traj-md/candidates.xyz").exists()

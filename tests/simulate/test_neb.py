@@ -1,7 +1,8 @@
 """Nudged elastic band with the calculator: the proton of malonaldehyde from one oxygen to the other.
 
-The two ends are mirror images with atoms exchanged, so every model that knows the symmetries of physics, even a random one, finds a
-path that reads the same from both ends.  examples/proton_transfer.py has a barrier to compare with an engine's.
+The two ends are mirror images with atoms exchanged, so every model that knows the symmetries of physics, even a
+random one, finds a path that reads the same from both ends. examples/proton_transfer.py has a barrier to compare with
+an engine's.
 """
 
 from copy import deepcopy

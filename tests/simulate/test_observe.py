@@ -10,9 +10,10 @@ from equibayes.errors import InputError
 from equibayes.posterior.file import load
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.integrators import Conditions
-from equibayes.simulate.md import Watch, run_md
+from equibayes.simulate.md import run_md
 from equibayes.simulate.observables import bond_length, member_trajectories, over_members
-from equibayes.simulate.observe import BINS, REACH, observe, parse
+from equibayes.simulate.observe import BINS, REACH, observe, parse_observables
+from equibayes.simulate.watch import Watch
 from tests.simulate.posteriors import ETHANOL, ethanol_start
 
 POSTERIOR = load(ETHANOL).subset(2)
@@ -29,11 +30,13 @@ def undrawn() -> "pytest.MonkeyPatch":
 
 
 def test_every_kind(tmp_path: Path) -> None:
-    """Values are those of the functions in `observables.py`, from the same simulations; a second call computes nothing again."""
+    """Values are those of the functions in `observables.py`, from the same simulations; a second call computes
+    nothing again.
+    """
     calculator = Calculator(POSTERIOR, device="cpu", members=True)
     output, start = tmp_path / "t.xyz", ethanol_start()
     run_md(Calculator(POSTERIOR, device="cpu"), start, WARM, 60, output, watch=Watch(every=5))
-    wanted = parse(WORDS, start)
+    wanted = parse_observables(WORDS, start)
     found = observe(wanted, calculator, start, WARM, 60, output, every=5, discard=10)
     assert list(found) == list(WORDS)
     runs = member_trajectories(POSTERIOR, start, WARM, 60, every=5, discard=10, device="cpu")
@@ -66,4 +69,4 @@ def test_words_that_mean_nothing() -> None:
         ("angle 0 1 2", 'write "distance 0 1"'),
     ):
         with pytest.raises(InputError, match=complaint):
-            parse([words], start)
+            parse_observables([words], start)

@@ -1,4 +1,6 @@
-"""Energy conservation in float32 beside the official NequIP package: the same weights, the same start, the same integrator."""
+"""Energy conservation in float32 beside the official NequIP package: the same weights, the same start, the same
+integrator.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -53,9 +55,11 @@ def as_posterior(model: torch.nn.Module) -> Posterior:
 
 
 def test_energy_is_conserved_no_worse_than_by_the_official_package() -> None:
-    """Change of the conserved energy from step to step in float32, mean over several starts; both keep their geometry in float64.
+    """Change of the conserved energy from step to step in float32, mean over several starts; both keep their geometry
+    in float64.
 
-    Found: 0.30 ± 0.004 µeV for nine atoms, against 0.32 ± 0.02 µeV there (six starts, 100 steps); with geometry in float32 it was 0.54.
+    Found: 0.30 ± 0.004 µeV for nine atoms, against 0.32 ± 0.02 µeV there (six starts, 100 steps); with geometry in
+    float32 it was 0.54.
     """
     model = build(**ARGUMENTS)
     calculators = {"ours": Calculator(as_posterior(model), device="cpu"), "official": Official(model)}

@@ -1,8 +1,8 @@
-"""Cells with room: the same energy and forces as without a cell, and a virial that belongs to them."""
+"""Cells with vacuum: the same energy and forces as without a cell, and a virial that belongs to them."""
 
 import numpy as np
 
-from equibayes.simulate.roomy import RoomyCell
+from equibayes.simulate.vacuum_cell import VacuumCell
 from tests.samples import slab, water
 from tests.simulate.posteriors import random_posterior
 
@@ -10,7 +10,7 @@ POSTERIOR = random_posterior()
 
 
 def test_a_molecule_does_not_see_its_images() -> None:
-    alone, make = water(), RoomyCell(POSTERIOR.network.r_max)
+    alone, make = water(), VacuumCell(POSTERIOR.network.r_max)
     skewed = np.array([[1.0, 0.0, 0.0], [0.4, 1.0, 0.0], [0.1, -0.3, 1.0]])
     boxed = make(alone.numbers, alone.positions, skewed, np.zeros(3, dtype=bool), "")
     one, other = POSTERIOR.predict(alone), POSTERIOR.predict(boxed)
@@ -21,13 +21,13 @@ def test_a_molecule_does_not_see_its_images() -> None:
 
 def test_periodic_directions_are_kept() -> None:
     alone = slab()
-    boxed = RoomyCell(POSTERIOR.network.r_max)(alone.numbers, alone.positions, alone.cell, alone.pbc, "")
+    boxed = VacuumCell(POSTERIOR.network.r_max)(alone.numbers, alone.positions, alone.cell, alone.pbc, "")
     np.testing.assert_array_equal(boxed.cell[:2], alone.cell[:2])
     np.testing.assert_allclose(POSTERIOR.predict(boxed).forces, POSTERIOR.predict(alone).forces, rtol=0, atol=1e-12)
 
 
 def test_the_cell_stays_while_atoms_move_and_grows_when_they_leave() -> None:
-    alone, make, none = water(), RoomyCell(5.0), np.zeros(3, dtype=bool)
+    alone, make, none = water(), VacuumCell(5.0), np.zeros(3, dtype=bool)
     first = make(alone.numbers, alone.positions, np.eye(3), none, "").cell
     np.testing.assert_array_equal(make(alone.numbers, 1.5 * alone.positions, np.eye(3), none, "").cell, first)
     positions = alone.positions + np.array([[30.0, 0, 0], [0, 0, 0], [0, 0, 0]])

@@ -1,4 +1,4 @@
-"""Files that grow during a run and can be cut back to a length that a saved state knows."""
+"""Text files that grow during a run and can be cut back to the length recorded in a saved state."""
 
 import os
 from pathlib import Path
@@ -7,20 +7,20 @@ from equibayes.errors import InputError
 from equibayes.files import reason
 
 
-class GrowingFile:
-    """Text that is appended to; what lies beyond `length` when it is opened is forgotten."""
+class ResumableFile:
+    """Text is appended; whatever lies beyond `length` when the file is opened is removed."""
 
     def __init__(self, path: Path, length: int = 0) -> None:
         self.path = path
         try:
-            there = path.stat().st_size if path.exists() else 0
-            if there < length:
+            present = path.stat().st_size if path.exists() else 0
+            if present < length:
                 raise InputError(
-                    f"{path}: {there} bytes where the saved state knows {length}; it was changed since: begin anew with --overwrite"
+                    f"{path}: has {present} bytes, but the saved state expects {length}; "
+                    "it was changed since: start again with --overwrite"
                 )
-            self._file = path.open(
-                "ab", buffering=0
-            )  # others can watch it grow, and nothing is left to fail when it is closed
+            # unbuffered: other programs can follow it, and closing cannot fail
+            self._file = path.open("ab", buffering=0)
             self._file.truncate(length)
         except OSError as cause:
             raise InputError(f"{path}: {reason(cause)}") from cause
@@ -36,8 +36,8 @@ class GrowingFile:
             raise InputError(f"{self.path}: {reason(cause)}") from cause
         self.length += len(data)
 
-    def settle(self) -> int:
-        """Put everything on the disk; returns the length."""
+    def flush(self) -> int:
+        """Force everything to the disk; returns the length in bytes."""
         try:
             os.fsync(self._file.fileno())
         except OSError as cause:
