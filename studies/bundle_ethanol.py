@@ -1,10 +1,10 @@
 """Make the bundled data set: 2000 frames of revised MD17 ethanol.
 
-    python examples/bundle_ethanol.py FOLDER
+    python -m studies.bundle_ethanol FOLDER
 
 FOLDER holds `rmd17_ethanol.npz` (nuclear_charges, coords, energies, forces in kcal/mol and Å) and
 `splits_ethanol.npz` (train_01 and test_01 as indices into its frames).  Frames 0 to 999 of the result are the official
-train_01, frames 1000 to 1999 the official test_01, which shares no frame with it.
+train_01, frames 1000 to 1999 the official test_01; the two share no frame.
 """
 
 import sys

@@ -1,22 +1,18 @@
-"""Why an energy of each species is sampled with large structures: energies of PEDOT while forces are learned, with and without.
+"""Why per-species energy shifts are sampled for large structures: energies of PEDOT with and without them.
 
-    python examples/energy_shift.py                    results/energy-shift/report.json; ten minutes on one core
+    python -m studies.energy_shift                    results/energy-shift/report.json; ten minutes on one core
 
-The energy of 106 or 158 atoms is a sum that every step of the weights moves by many eV as long as steps are large.  σ of energies then
-grows to hold that, energies hardly count any more, and only a number of their own brings them back soon.  A network of 5 layers with
-l ≤ 1 shows it; one chain, one seed.
+The energy of 106 or 158 atoms is a sum that every step of the weights changes by many eV while steps are large.  The
+energy σ then grows until energies hardly count, and they recover slowly.  Per-species shifts bring them back soon.
+Network of 5 layers with l ≤ 1; one chain, one seed.
 """
 
-import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.provenance import provenance, write_json
 from equibayes.bayes.model import ModelOutput
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import StandardNormal
@@ -27,16 +23,18 @@ from equibayes.posterior.sample import make_runner
 from equibayes.run.prepare import prepare
 from equibayes.run.progress import Silent
 from equibayes.run.settings import sample_config
+from studies.shared.options import parser_of
+from studies.shared.results import provenance, save_json
 
 DATA = Path(__file__).resolve().parent / "pedot" / "data" / "pedot.npz"
 NETWORK: dict[str, Any] = {"num_features": 64, "num_layers": 5, "l_max": 1}
 HIGH = 3
-"""eV.  Energies of the frames scatter by 0.5 to 0.7 eV."""
+"""eV.  Energies of the frames have a spread of 0.5 to 0.7 eV."""
 SIZES: dict[str, Any] = {"burn_in": {"batch_size": 1}, "cycles": {"length": 50, "batch_size": 1}}
 
 
 def learn(trainable: bool, steps: int, every: int) -> list[dict[str, float]]:
-    """Errors of the minibatch and σ of its energies, every so many steps."""
+    """Minibatch errors and energy σ, recorded every `every` steps."""
     seen: list[dict[str, float]] = []
     count = 0
 
@@ -71,14 +69,14 @@ def learn(trainable: bool, steps: int, every: int) -> list[dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=1200, help="of the burn-in (default 1200)")
-    parser.add_argument("--every", type=int, default=50, help="steps from one look to the next")
-    parser.add_argument("--output", type=Path, default=Path("results/energy-shift"))
+    parser = parser_of(__doc__)
+    parser.add_argument("--steps", type=int, default=1200, help="steps of the burn-in (default 1200)")
+    parser.add_argument("--every", type=int, default=50, help="steps between two records (default 50)")
+    parser.add_argument("--output", type=Path, default=Path("results/energy-shift"), help="folder for the report")
     given = parser.parse_args()
     torch.set_num_threads(1)
     report: dict[str, Any] = {
-        "command": "python examples/energy_shift.py",
+        "command": "python -m studies.energy_shift",
         "seed": 0,
         "network": NETWORK,
         "steps": given.steps,
@@ -88,7 +86,7 @@ def main() -> None:
         report[name] = learn(trainable, given.steps, given.every)
         high = [row["step"] for row in report[name] if row["energy_sigma_eV"] > HIGH]
         report[f"{name}_last_step_with_sigma_above_{HIGH}_eV"] = max(high, default=0)
-        write_json(given.output / "report.json", report)
+        save_json(given.output / "report.json", report)
 
 
 if __name__ == "__main__":

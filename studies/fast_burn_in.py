@@ -1,22 +1,17 @@
-"""What a cold start saves: held-back force error against steps, frames and processor time, for several ways to begin.
+"""What a cold start saves: held-back force error against steps, frames and processor time, for several burn-ins.
 
-The paper's outlook proposes less injected noise and smaller batches early in the burn-in.  The options are
-`burn_in.noise_free` (a first share of the burn-in without noise and prior: the likelihood alone is descended, from weights drawn from
-the prior) and `burn_in.early` with `early_batch_size` (a first share with smaller batches).  One way keeps the prior while there is no
-noise, to show why it must go.  And γ may fall linearly instead of exponentially (`burn_in.decay`), which keeps it large for longer.
-Every way starts from the same weights and sees the same noise, chain by chain, on the bundled ethanol frames with the `small` network
-and the learning rates of the `quick` preset.
+The paper's outlook proposes less injected noise and smaller batches early in the burn-in.  The settings are
+`burn_in.noise_free` (the first part of the burn-in has neither noise nor prior: the likelihood alone is maximised, from
+weights drawn from the prior) and `burn_in.early` with `early_batch_size` (the first part has smaller batches).  One variant
+keeps the prior in the part without noise, to show why it must be left out.  `burn_in.decay` lets the learning rate γ fall
+linearly instead of exponentially, so that it stays large for longer.  All variants start from the same weights and use the
+same noise, chain by chain, on the bundled ethanol frames, with the `small` network and the learning rates of `quick`.
 
-    python examples/fast_burn_in.py            about 20 minutes on one core
-    python examples/fast_burn_in.py --steps 100    to see that it runs
-    python examples/fast_burn_in.py --weights      where the weights go, in two minutes: Σθ²/P along burn-ins of 1200 steps
+    python -m studies.fast_burn_in                about 20 minutes on one core
+    python -m studies.fast_burn_in --steps 100    to see that it runs
+    python -m studies.fast_burn_in --weights      two minutes: Σθ²/P along burn-ins of 1200 steps
 """
 
-import argparse
-import json
-import os
-import platform
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +30,8 @@ from equibayes.run.progress import Silent
 from equibayes.run.settings import BurnInSettings, OutputSettings, SampleConfig
 from equibayes.run.state import RunState
 from equibayes.sampling.schedule import Schedule, StepPlan
-from equibayes.version import __version__
+from studies.shared.options import parser_of
+from studies.shared.results import provenance, save_figure, save_json
 
 CHAINS, SEED, BATCH = 4, 0, 4
 RATES = {"initial": 3e-2, "final": 1e-4}
@@ -46,7 +42,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "cold half": {"noise_free": 0.5},
     "cold 0.8": {"noise_free": 0.8},
     "cold half, with the prior": {"noise_free": 0.5, "keep_prior": True},
-    # half of the steps at half the batch leave frames for a third more steps
+    # half of the steps use half the batch, so the same number of frames allows a third more steps
     "cold half, batch 2 early, as many frames": {"noise_free": 0.5, **EARLY, "stretch": 4 / 3},
     "cold half, γ ten times as large at the end": {"noise_free": 0.5, "final": 1e-3},
     "cold half, γ falls linearly": {"noise_free": 0.5, "decay": "linear"},
@@ -56,14 +52,14 @@ THRESHOLDS = (0.2, 0.15, 0.12, 0.1, 0.08, 0.07, 0.06)  # eV/Å
 
 
 class WithPrior(Schedule):
-    """The prior counts also where there is no noise."""
+    """Keeps the prior also where there is no noise."""
 
     def at(self, step: int) -> StepPlan:
         return super().at(step)._replace(prior_weight=1.0)
 
 
 class Clock(Silent):
-    """Notes the processor time of every record that holds a validation."""
+    """Records the processor time of every validation."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -82,7 +78,7 @@ class Clock(Silent):
 
 
 def run(way: dict[str, Any], steps: int, data: Dataset, seed: int = SEED) -> dict[str, Any]:
-    """One burn-in; held-back force errors (eV/Å) of every chain along it."""
+    """One burn-in, with the held-back force errors (eV/Å) of every chain along it."""
     options = {key: value for key, value in way.items() if key not in ("stretch", "keep_prior")}
     burn_in = BurnInSettings(steps=round(steps * way.get("stretch", 1)), batch_size=BATCH, **(RATES | options))
     config = SampleConfig(
@@ -123,7 +119,7 @@ def run(way: dict[str, Any], steps: int, data: Dataset, seed: int = SEED) -> dic
 
 
 def first_below(curve: list[dict[str, Any]], threshold: float) -> dict[str, Any] | None:
-    """Where the mean error of the chains first lies below the threshold."""
+    """Where the mean error over chains first falls below the threshold."""
     for row in curve:
         if np.mean(row["force_mae"]) < threshold:
             return {key: row[key] for key in ("step", "frames", "cpu_seconds")}
@@ -131,7 +127,7 @@ def first_below(curve: list[dict[str, Any]], threshold: float) -> dict[str, Any]
 
 
 def summary(result: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
-    """Final errors, compared chain by chain with the burn-in without options; and where thresholds are passed."""
+    """Final errors, compared chain by chain with the burn-in without options, and where the thresholds are crossed."""
     final, before = (np.array(r["curve"][-1]["force_mae"]) for r in (result, plain))
     difference = final - before
     return {
@@ -151,7 +147,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    axes = {"step": "steps", "frames": "frames seen by a chain", "cpu_seconds": "processor time (s)"}
+    axes = {"step": "steps", "frames": "frames per chain", "cpu_seconds": "processor time (s)"}
     figure, panels = pyplot.subplots(1, 3, figsize=(15, 4.6), sharey=True, layout="constrained")
     for panel, (key, label) in zip(panels, axes.items()):
         for name, result in results.items():
@@ -162,34 +158,19 @@ def plot(results: dict[str, Any], path: Path) -> None:
         panel.set(xlabel=label, yscale="log")
     panels[0].set_ylabel("held-back force MAE (meV/Å)")
     panels[0].legend(fontsize=8)
-    figure.savefig(path, dpi=110)
-
-
-def provenance() -> dict[str, Any]:
-    command = ["git", "rev-parse", "HEAD"]
-    commit = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
-    return {
-        "commit": commit,
-        "equibayes": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores_used": torch.get_num_threads(),
-        "cores_there": os.cpu_count(),
-        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-    }
+    save_figure(figure, path)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=3000, help="steps of a burn-in")
+    parser = parser_of(__doc__)
+    parser.add_argument("--steps", type=int, default=3000, help="steps of each burn-in (default 3000)")
     parser.add_argument("--output", type=Path, default=Path("results/fast-burn-in"), help="folder for report and plot")
-    parser.add_argument("--weights", action="store_true", help="only print how large the weights are along the way")
+    parser.add_argument("--weights", action="store_true", help="only print the mean square of the weights along the burn-in")
     parser.add_argument(
         "--data", help="other frames, such as rmd17_malonaldehyde.npz@train_01 (default: bundled ethanol)"
     )
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--ways", nargs="+", choices=WAYS, help="beside `no option` (default: all)")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, help="variants besides `no option` (default: all)")
     options = parser.parse_args()
     data = read(options.data) if options.data else bundled_ethanol("train")
     ways = [name for name in WAYS if not options.ways or name in ("no option", *options.ways)]
@@ -199,7 +180,6 @@ def main() -> None:
             squares = run(WAYS[name], 1200, data, options.seed)["mean_square_weight"]
             print(f"{name:32s}", "  ".join(f"{step}: {square:.2f}" for step, square in list(squares.items())[::6]))
         return
-    options.output.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {}
     for name in ways:
         way = WAYS[name]
@@ -217,7 +197,7 @@ def main() -> None:
         "runs": results,
         "provenance": provenance(),
     }
-    (options.output / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    save_json(options.output / "report.json", report, indent=None)
     plot(results, options.output / "curves.png")
 
 
