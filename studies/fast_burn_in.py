@@ -165,7 +165,9 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--steps", type=int, default=3000, help="steps of each burn-in (default 3000)")
     parser.add_argument("--output", type=Path, default=Path("results/fast-burn-in"), help="folder for report and plot")
-    parser.add_argument("--weights", action="store_true", help="only print the mean square of the weights along the burn-in")
+    parser.add_argument(
+        "--weights", action="store_true", help="only print the mean square of the weights along the burn-in"
+    )
     parser.add_argument(
         "--data", help="other frames, such as rmd17_malonaldehyde.npz@train_01 (default: bundled ethanol)"
     )

@@ -1,7 +1,7 @@
-"""Do two samplers predict the same?  Means and standard deviations of predictions, in units of their Monte Carlo error.
+"""Do two samplers predict the same?  Means and standard deviations of predictions in units of their Monte Carlo error.
 
-Draws are arrays [K, n, Q]: K independent chains, n draws each, Q predicted numbers.  Draws of one chain are correlated,
-chains are not, so every error below is taken over chains; nothing is assumed about correlation times.
+Draws are arrays [K, n, Q]: K independent chains, n draws each, Q predicted numbers.  Draws of one chain are correlated
+and chains are independent, so all errors are taken over chains; correlation times are not needed.
 """
 
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ def moments(first: np.ndarray, second: np.ndarray) -> Moments:
     mean = first.mean(0)
     mean_error = first.std(0, ddof=1) / np.sqrt(chains)
     spread = second - 2 * mean * first + mean**2  # mean square distance of a chain's draws from the common mean
-    variance = spread.mean(0) + mean_error**2  # the common mean is itself estimated; what it lost comes back
+    variance = spread.mean(0) + mean_error**2  # corrects for the common mean being estimated
     return Moments(
         mean,
         mean_error,
@@ -46,9 +46,9 @@ def rms(values: np.ndarray) -> float:
 def compare(reference: np.ndarray, subject: np.ndarray, *, permutations: int = 999, seed: int = 0) -> dict[str, Any]:
     """The subject [K', n', Q] against the reference [K, n, Q].
 
-    rms_z_mean, rms_z_sd   about 1 where both samplers have the same law; but quantities are correlated, so see the next line
-    p_mean, p_sd           share of random exchanges of chains between the samplers whose rms z is at least as large
-    sd_ratio               geometric mean over quantities of sd(subject)/sd(reference), with its standard error (jackknife over chains)
+    rms_z_mean, rms_z_sd   about 1 where both sample the same distribution; quantities are correlated, hence the next line
+    p_mean, p_sd           fraction of random exchanges of chains between the samplers with at least this rms z
+    sd_ratio               geometric mean over quantities of sd(subject)/sd(reference), with its jackknife error over chains
     shift_in_sd            rms difference of means in units of the posterior sd
     """
     centre = reference.mean((0, 1))  # against cancellation in mean squares

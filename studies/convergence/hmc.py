@@ -1,12 +1,12 @@
-"""Hamiltonian Monte Carlo with Metropolis correction: slow, full-batch, and right whatever its settings.
+"""Hamiltonian Monte Carlo with Metropolis correction: slow, full-batch, and exact whatever its settings.
 
-The yardstick of `convergence_study.py`; nothing of it is shared with the package's sampler.  K chains run in one pass, each
-with its own momentum, its own trajectory and its own accept or reject.
+The reference of the study; it shares nothing with the package's sampler.  K chains run in one pass, each with its own
+momentum, its own trajectory and its own acceptance.
 
     H(θ, p) = u(θ) + ½ pᵀ Σ p,      leapfrog:   p −= ½ε ∇u,   θ += ε Σ p,   p −= ½ε ∇u
 
-The mass matrix is Σ⁻¹, with Σ an estimate of the posterior's covariance.  Any Σ leaves the law unchanged (the accept step
-sees to it); a good one makes all directions equally wide, so that a dozen leapfrog steps carry a chain across.
+The mass matrix is Σ⁻¹, with Σ an estimate of the posterior's covariance.  The distribution does not depend on Σ (the
+acceptance ensures that); a good Σ makes all directions equally wide, so that a dozen leapfrog steps cross the posterior.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ Target = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass
 class Settings:
-    """step_size ε in units of the posterior's width; leapfrogs a trajectory; acceptance that the warm-up aims at."""
+    """step_size ε in units of the posterior's width; leapfrog steps per trajectory; target acceptance of the warm-up."""
 
     step_size: float = 0.09
     leapfrogs: int = 14

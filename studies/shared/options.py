@@ -31,9 +31,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_folders(
-    parser: argparse.ArgumentParser, name: str, *, folder: str = "--folder", defaults: bool = True
-) -> None:
+def add_folders(parser: argparse.ArgumentParser, name: str, *, folder: str = "--folder", defaults: bool = True) -> None:
     """--folder for posteriors and unfinished runs, --output for the results; both required without `defaults`."""
     places = {folder: ("posteriors and unfinished runs", "build"), "--output": ("results", "results")}
     for option, (content, place) in places.items():
