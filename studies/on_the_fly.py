@@ -1,15 +1,14 @@
-"""Dynamics of ethanol that calls GFN2-xTB only where it must: what is not known is labelled, learned at once, and it goes on.
+"""Dynamics of ethanol that calls GFN2-xTB only for uncertain frames; these are labelled and learned at once.
 
-A first posterior from a few frames with labels of the engine, then a trajectory on the fly.  Afterwards the engine is asked about 200
-random frames of it: how large are the errors of the forces that drove it, of the posterior at its end, and of the one it began with?
+A first posterior is sampled from a few frames labelled by the engine; then a trajectory runs on the fly.  Afterwards the
+engine labels 200 random frames of it.  Reported are the errors of the forces that drove the trajectory, of the last
+posterior and of the first one.
 
-    python examples/on_the_fly.py             about four minutes on one core; goes on after a kill
-    python examples/on_the_fly.py --quick     a minute, to see that it runs
+    python -m studies.on_the_fly             about four minutes on one core; continues after a kill
+    python -m studies.on_the_fly --quick     a minute, to see that it runs
 """
 
-import argparse
 import json
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,37 +24,32 @@ from equibayes.labelling.labellers import Label, Labeller
 from equibayes.learning.exact_xyz import read_exact, write_exact
 from equibayes.learning.on_the_fly import FlyResult, on_the_fly
 from equibayes.learning.propose import bare
-from equibayes.learning.resample import ResampleSettings
-from equibayes.posterior.file import Posterior, load
+from equibayes.posterior.file import Posterior
 from equibayes.posterior.predict import predict
-from equibayes.posterior.sample import sample
-from equibayes.run.settings import SampleConfig, sample_config
 from equibayes.simulate.display import PlainLines
 from equibayes.simulate.frames import read_frames
 from equibayes.simulate.integrators import Conditions
 from equibayes.simulate.trust import Deviation, Trust
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.provenance import provenance
+from studies.shared.labels import labelled
+from studies.shared.options import add_quick, parser_of
+from studies.shared.results import LABELLING_PACKAGES, provenance, save_json
+from studies.shared.runs import SmallNetwork, sampled
 
 ENGINE = "gfn2-xtb"
 
 
 @dataclass(frozen=True)
-class Flight:
-    """Steps of a chain: `first` for the first posterior, `warm` after each label.  Levels in eV/Å, temperature in K.
+class Flight(SmallNetwork):
+    """A trajectory.  Trust levels in eV/Å, temperature in K.
 
+    warm      steps per chain after each label
     trust_lo  0: 1.3 times the median over the training frames of the first posterior's largest deviation
+    checked   frames of the trajectory that the engine labels afterwards
     """
 
+    warm: int = 400
     seed: int = 0
     start_labels: int = 30
-    first: int = 6000
-    warm: int = 400
-    chains: int = 4
-    features: int = 16
-    layers: int = 2
-    radial_depth: int = 1
     steps: int = 4000
     temperature: float = 300.0
     trust_lo: float = 0.25
@@ -64,51 +58,29 @@ class Flight:
     every: int = 5
     checked: int = 200
 
-    def config(self) -> SampleConfig:
-        network = {"num_features": self.features, "num_layers": self.layers, "radial_mlp_width": self.features}
-        values = {
-            "seed": self.seed,
-            "chains": self.chains,
-            "samples": self.chains,
-            "data": {"validation": 0},
-            "network": {**network, "radial_mlp_depth": self.radial_depth},
-            "burn_in": {"steps": self.first, "freeze_mass": 0.5, "noise_free": 0.0},
-            "output": {"validations": 0},
-        }
-        return sample_config("quick", "small", values)
 
-
-# the network `small`, more frames to begin with; the trust level is again 1.3 times what a training frame usually has
+# the network `small` and more frames to begin with; the trust level is again 1.3 times that of a typical training frame
 SMALL = Flight(start_labels=60, features=32, layers=3, radial_depth=2, trust_lo=0.0)
-# a network that knows little drives the molecule apart, so it is quick by few steps
+# a poor network drives the molecule apart, so the quick run has few steps
 QUICK = Flight(
     start_labels=8, first=300, warm=10, chains=2, features=8, layers=1, steps=30, temperature=100.0, trust_lo=0.3, trust_hi=50.0,
     checked=5,
 )  # fmt: skip
 
 
-def labelled(labeller: Labeller, structures: list[Structure]) -> list[Structure]:
-    """With the engine's energies and forces; a structure that it refuses is left out."""
-    answers = [(structure, labeller.label(structure)) for structure in structures]
-    return [answer.attach(structure) for structure, answer in answers if isinstance(answer, Label)]
-
-
 def begin(flight: Flight, labeller: Labeller, work: Path) -> tuple[Dataset, Posterior]:
-    """A few frames with labels of the engine, and the first posterior."""
-    frames, path = work / "start.xyz", work / "start.posterior"
+    """A few frames labelled by the engine, and the first posterior."""
+    frames = work / "start.xyz"
     if not frames.exists():
         # far apart in the trajectory that the bundled frames are drawn from
         origin = [bare(s) for s in bundled_ethanol("train")[: flight.start_labels]]
         write_exact(frames, labelled(labeller, origin))
     data = read_exact(frames)
-    if not path.exists():
-        going = any(path.with_suffix(".run").glob("checkpoint-*"))
-        sample(data, flight.config(), output=path, resume=going)
-    return data, load(path)
+    return data, sampled(data, flight.config(flight.seed), work / "start.posterior")
 
 
 def usual_level(first: Posterior, data: Dataset) -> float:
-    """eV/Å: a frame is asked about that is clearly less certain than those that were learned from."""
+    """Lower trust level in eV/Å: frames clearly less certain than the training frames are labelled."""
     return 1.3 * float(np.median([Deviation.of(p.forces_std).largest for p in predict(first, data)]))
 
 
@@ -123,9 +95,9 @@ def fly(flight: Flight, data: Dataset, first: Posterior, labeller: Labeller, wor
         flight.steps,
         labeller,
         Trust(flight.trust_lo or usual_level(first, data), flight.trust_hi),
-        flight.config(),
+        flight.config(flight.seed),
         output,
-        resampling=ResampleSettings(burn_in=flight.warm / flight.first),
+        resampling=flight.warm_start(),
         gap=flight.gap,
         every=flight.every,
         resume=(work / "fly-md" / "state.safetensors").exists(),
@@ -134,7 +106,7 @@ def fly(flight: Flight, data: Dataset, first: Posterior, labeller: Labeller, wor
 
 
 def check(flight: Flight, first: Posterior, result: FlyResult, labeller: Labeller, work: Path) -> dict[str, Any]:
-    """The engine's forces of random frames against those that drove the trajectory, and those of the last and the first posterior."""
+    """Errors on random frames: of the forces that drove the trajectory, and of the last and the first posterior."""
     frames = [atoms for atoms in read_frames(work / "fly.xyz") if atoms.info["step"]]
     rng = np.random.default_rng(flight.seed)
     chosen = sorted(rng.choice(len(frames), min(flight.checked, len(frames)), replace=False))
@@ -162,11 +134,9 @@ def _rms(values: np.ndarray) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a minute, too short to conclude anything")
-    parser.add_argument(
-        "--small", action="store_true", help="with the network `small`: seven minutes of processor time"
-    )
+    parser = parser_of(__doc__)
+    add_quick(parser, "a minute")
+    parser.add_argument("--small", action="store_true", help="use the network `small`: seven minutes of processor time")
     parser.add_argument("--work", type=Path, help="folder for posteriors and trajectory (default: build/on-the-fly)")
     parser.add_argument("--output", type=Path, help="folder for the report (default: results/on-the-fly)")
     options = parser.parse_args()
@@ -193,10 +163,9 @@ def main() -> None:
         "labels_learned_from": len(result.data),
         "checked": checked,
         "cpu_seconds_of_this_call": time.process_time() - begun,
-        "provenance": provenance(("torch", "numpy", "equibayes", "ase", "tblite")),
+        "provenance": provenance(packages=LABELLING_PACKAGES),
     }
-    output.mkdir(parents=True, exist_ok=True)
-    (output / ("report-small.json" if options.small else "report.json")).write_text(json.dumps(report, indent=1) + "\n")
+    save_json(output / ("report-small.json" if options.small else "report.json"), report)
     print(json.dumps({name: report[name] for name in ("steps_done", "ended", "asked", "checked")}, indent=1))
 
 

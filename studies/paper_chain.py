@@ -1,14 +1,13 @@
-"""The paper's chain, looked at: a figure and a table from what `equibayes sample --preset paper-rmd17` left, finished or not.
+"""Figure and table of the paper's chain, from what `equibayes sample --preset paper-rmd17` wrote, finished or not.
 
-    python examples/paper_chain.py                                     results/speed/ethanol-paper-chain
-    python examples/paper_chain.py FOLDER --commit ef0cf8a --hardware "NVIDIA H200"
-    python examples/paper_chain.py --run chain.run --frames 200        also what the network of the newest checkpoint knows, on a CPU
+    python -m studies.paper_chain                                     results/speed/ethanol-paper-chain
+    python -m studies.paper_chain FOLDER --commit ef0cf8a --hardware "NVIDIA H200"
+    python -m studies.paper_chain --run chain.run --frames 200        also test the network of the newest checkpoint, on a CPU
 
-FOLDER holds metrics.jsonl and config.yaml of the run's folder and log.txt, what the command printed.  Writes README.md, history.png and
-history.json (the table) there.  The posterior itself is evaluated by examples/rmd17.
+FOLDER holds metrics.jsonl and config.yaml of the run's folder and log.txt, the output of the command.  Writes README.md,
+history.png and history.json (the table) there.  The posterior itself is evaluated by `python -m studies.rmd17`.
 """
 
-import argparse
 import json
 import re
 from collections.abc import Sequence
@@ -20,13 +19,16 @@ import yaml
 
 from equibayes.errors import InputError
 from equibayes.evaluation.figures.style import MEV, colour, figure, log_ticks, series, styled
-from equibayes.files import write_atomically, write_text
+from equibayes.files import write_text
+from studies.shared.options import parser_of, start
+from studies.shared.results import read_json, save_figure, save_json
+from studies.shared.tables import markdown, number
 
 Record = dict[str, Any]
 ROWS = 14
-"""Of the table; beside them the ends of cycles, where samples are taken."""
+"""Rows of the table, besides the ends of cycles, where samples are taken."""
 WINDOW = 9
-"""Records of minibatch errors that are averaged for a line."""
+"""Records of minibatch errors in a running mean."""
 PANELS = (
     ("force_mae", "validation_force_mae", MEV, "log", "force error (MAE)\n/ (meV/Å)"),
     ("force_sigma", "validation_force_sigma", MEV, "log", "σ of forces\n/ (meV/Å)"),
@@ -36,7 +38,7 @@ PANELS = (
 
 
 def read(folder: Path) -> tuple[list[Record], dict[str, Any], dict[str, int]]:
-    """Records by rising step (the later where a step was done again), settings, and the planned numbers of steps and frames."""
+    """Records by step (the later one where a step was repeated), settings, and the planned steps and frames."""
     try:
         lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
@@ -58,13 +60,13 @@ def value(record: Record, key: str) -> float:
 
 
 def chosen(records: Sequence[Record]) -> list[Record]:
-    """Some of the records, evenly, with the last, and every end of a cycle."""
+    """Evenly spaced records, the last one and the ends of all cycles."""
     even = {records[round(i)]["step"] for i in np.linspace(0, len(records) - 1, min(ROWS, len(records)))}
     return [record for record in records if record["step"] in even | set(sample_steps(records))]
 
 
 def sample_steps(records: Sequence[Record]) -> list[int]:
-    """Where samples were taken: the last record of the burn-in once it is over, and of every cycle that another follows."""
+    """Where samples were taken: the last record of the burn-in and of every finished cycle."""
     return [a["step"] for a, b in zip(records, records[1:]) if a["cycle"] != b["cycle"]]
 
 
@@ -83,27 +85,23 @@ def rows(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 def table(lines: Sequence[dict[str, Any]]) -> list[str]:
     """Markdown; errors of the minibatch and of the held-back frames, meV/Å."""
-    text = [
-        "| step | minutes | phase | γ | error, minibatch | error, held back | σ, minibatch | σ, held back | temperature |",
-        "|---" * 9 + "|",
-    ]
-    for line in lines:
-        cells = [
+    headings = (
+        *("step", "minutes", "phase", "γ", "error, minibatch", "error, held back", "σ, minibatch", "σ, held back"),
+        "temperature",
+    )
+    keys = ("force_mae", "validation_force_mae", "force_sigma", "validation_force_sigma")
+    cells = [
+        [
             f"{line['step']:,}".replace(",", " "),
-            _text(line["seconds"], ".1f", 1 / 60),
+            number(line["seconds"], ".1f", 1 / 60),
             line["phase"].replace("_", "-"),
+            number(line["learning_rate"], ".1e"),
+            *(number(line[key], ".1f", MEV) for key in keys),
+            number(line["kinetic_temperature"], ".3f"),
         ]
-        cells += [_text(line["learning_rate"], ".1e", 1)]
-        cells += [
-            _text(line[key], ".1f", MEV)
-            for key in ("force_mae", "validation_force_mae", "force_sigma", "validation_force_sigma")
-        ]
-        text.append(f"| {' | '.join([*cells, _text(line['kinetic_temperature'], '.3f', 1)])} |")
-    return text
-
-
-def _text(number: float | None, form: str, scale: float) -> str:
-    return "–" if number is None or not np.isfinite(number) else format(scale * number, form)
+        for line in lines
+    ]
+    return markdown(headings, cells)
 
 
 def draw(records: Sequence[Record], path: Path) -> None:
@@ -136,17 +134,17 @@ def draw(records: Sequence[Record], path: Path) -> None:
                     axis.set_ylabel(words)
         axes[-1, 0].set_xlabel("step")
         axes[-1, 1].set_xlabel("minutes of sampling")
-        write_atomically(path, lambda place: drawn.savefig(place, format="png", dpi=150, facecolor=colour("paper")))
+        save_figure(drawn, path)
 
 
 def smooth(y: np.ndarray) -> np.ndarray:
-    """Running mean; fewer at the ends."""
+    """Running mean, over fewer records at the ends."""
     half = WINDOW // 2
     return np.array([np.nanmean(y[max(0, i - half) : i + half + 1]) for i in range(len(y))])
 
 
 def newest_network(run: Path, frames: int) -> dict[str, Any]:
-    """The network that the chain has reached, on held-back frames and on so many that are in no training set."""
+    """Metrics of the network that the chain has reached, on the held-back frames and on `frames` unseen ones."""
     from equibayes.data import bundled_ethanol
     from equibayes.evaluation.evaluated import evaluate_each
     from equibayes.evaluation.tables import measure
@@ -214,42 +212,37 @@ def readme(
         *(network_table(network) if network else []),
         *table(lines),
         "",
-        "Errors are mean absolute ones of force components, σ the mean of what the network states, meV/Å; of one minibatch, and of the "
-        "held-back frames where they were looked at. `metrics.jsonl` has every record, `config.yaml` every setting, `log.txt` what was "
-        "printed. Made by `python examples/paper_chain.py`.",
+        "Errors are mean absolute errors of force components and σ is the mean predicted σ, meV/Å, for one minibatch and for the "
+        "held-back frames. `metrics.jsonl` has every record, `config.yaml` every setting, `log.txt` the output. "
+        "Made by `python -m studies.paper_chain`.",
     ]  # fmt: skip
     return "\n".join(text) + "\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument(
-        "folder", type=Path, nargs="?", default=Path("results/speed/ethanol-paper-chain"), help="of the run"
+        "folder", type=Path, nargs="?", default=Path("results/speed/ethanol-paper-chain"), help="folder of the run"
     )
-    parser.add_argument("--commit", help="of the code that sampled (default: as before)")
-    parser.add_argument("--hardware", help="on which it sampled (default: as before)")
-    parser.add_argument("--run", type=Path, help="folder with checkpoints of the run, whose newest network is tested")
+    parser.add_argument("--commit", help="commit of the code that sampled (default: as recorded)")
+    parser.add_argument("--hardware", help="hardware that it ran on (default: as recorded)")
+    parser.add_argument("--run", type=Path, help="folder with checkpoints of the run; the newest network is tested")
     parser.add_argument("--frames", type=int, default=200, help="unseen frames for --run (default 200)")
     options = parser.parse_args()
     records, config, planned = read(options.folder)
     note = options.folder / "history.json"
-    before = json.loads(note.read_text(encoding="utf-8"))["where"] if note.exists() else {}
+    before = (read_json(note) or {"where": {}})["where"]
     where = {name: getattr(options, name) or before.get(name, "unknown") for name in ("commit", "hardware")}
     kept = options.folder / "network.json"
     if options.run:
-        found = newest_network(options.run, options.frames)
-        write_text(kept, json.dumps(found, indent=1, allow_nan=False) + "\n")
-    network = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
+        save_json(kept, newest_network(options.run, options.frames))
+    network = read_json(kept)
     lines = rows(records)
-    plain = [{key: None if each != each else each for key, each in line.items()} for line in lines]
-    write_text(note, json.dumps({"where": where, "planned": planned, "rows": plain}, indent=1, allow_nan=False) + "\n")
+    save_json(note, {"where": where, "planned": planned, "rows": lines})
     draw(records, options.folder / "history.png")
     write_text(options.folder / "README.md", readme(records, config, planned, lines, where, network))
     print("\n".join(table(lines)))
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as mistake:
-        raise SystemExit(f"error: {mistake}") from None
+    start(main)

@@ -1,13 +1,12 @@
-"""Does the arithmetic of a GPU's matrix units change the posterior?  The same run in each of them.
+"""Does the precision of matrix products on a GPU change the posterior?  The same run in each precision.
 
-    python examples/precision.py                        results/precision/report.json; some minutes on one H200
+    python -m studies.precision                        results/precision/report.json; some minutes on one H200
 
-For each precision: sample ethanol (preset `standard` with a shorter burn-in), then force error, likelihood and outlier detection on
-frames never seen, of all samples and of each chain alone, whose scatter says what a difference means; and, with the posterior of
-float32, the energy along NVE dynamics whose forces are computed in each precision.
+For each precision: sample ethanol (preset `standard` with a shorter burn-in), then force error, likelihood and outlier
+detection on unseen frames, for all samples and for each chain alone, whose scatter gives the error of a difference.  With
+the float32 posterior also the energy along NVE dynamics with forces computed in each precision.
 """
 
-import argparse
 import json
 import time
 from dataclasses import replace
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from equibayes.data import Dataset, bundled_ethanol
 from equibayes.data.graph import graph_of
@@ -24,10 +22,12 @@ from equibayes.engine.triton.dynamics import MovingModel
 from equibayes.evaluation.evaluated import evaluate_each
 from equibayes.evaluation.tables import measure
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.sample import sample
 from equibayes.run.settings import sample_config
+from studies.shared.options import add_commit, parser_of
+from studies.shared.results import provenance, save_json
+from studies.shared.runs import sampled
 
-# float32 last, for its posterior is the one that moves the atoms
+# float32 last: its posterior is the one used for the dynamics
 PRECISIONS = ("mixed", "bf16x3", "tf32x3", "tf32", "float32")
 MASSES = {1: 1.008, 6: 12.011, 8: 15.999}  # u
 FORCE_TO_ACCELERATION = 9.648533e-3  # Å/fs² of 1 eV/Å and 1 u
@@ -36,10 +36,10 @@ STEP_FS, STEPS, SKIN = 0.25, 4000, 2.0
 
 
 def nve(posterior: Posterior, frame: Structure, precision: str, temperature: float = 300.0) -> dict[str, float]:
-    """Velocity Verlet; how far the total energy drifts (slope) and how much it scatters about that line, per atom."""
+    """Velocity Verlet: drift of the total energy (slope of a line) and scatter about that line, per atom."""
     model, config = posterior.model, posterior.network
     samples = posterior.samples[:8].cuda()
-    # the molecule does not lose a pair within the skin in so short a time
+    # in so short a time no pair leaves the skin
     graph = graph_of(frame, r_max=config.r_max + SKIN, species_of=posterior.species_of).to("cuda")
     system = MovingModel(model, model.layout.forward_weights(samples), graph, precision)
     system.load(graph, frame.positions)
@@ -61,7 +61,7 @@ def nve(posterior: Posterior, frame: Structure, precision: str, temperature: flo
     slope, offset = np.polyfit(times, energies, 1)
     rest = np.array(energies) - slope * times - offset
     atoms = len(frame)
-    # the scatter from one step to the next is what rounding adds; the slow part belongs to the integrator
+    # rounding adds scatter from step to step; the slow part belongs to the integrator
     rounding = float(np.std(np.diff(rest, 2))) / np.sqrt(6)
     return {
         "drift_meV_per_atom_and_ps": float(slope) * 1e3 / atoms,
@@ -72,7 +72,7 @@ def nve(posterior: Posterior, frame: Structure, precision: str, temperature: flo
 
 
 def chain_by_chain(posterior: Posterior, test: Dataset) -> dict[str, Any]:
-    """The last sample of each chain alone: chains are independent, so that their scatter gives every mean its error."""
+    """The last sample of each chain alone: chains are independent, so their scatter gives the error of every mean."""
     last = [int((posterior.chain == chain).nonzero()[-1]) for chain in posterior.chain.unique()]
     rows = []
     for i in last:
@@ -92,7 +92,7 @@ def chain_by_chain(posterior: Posterior, test: Dataset) -> dict[str, Any]:
 
 
 def differences(runs: dict[str, Any]) -> dict[str, Any]:
-    """Of each precision from float32, and in units of its standard error."""
+    """Difference of each precision from float32, also in units of its standard error."""
     exact = runs["float32"]["chain_by_chain"]
     found: dict[str, Any] = {}
     for precision, run in runs.items():
@@ -104,38 +104,35 @@ def differences(runs: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--precisions",
         default=",".join(PRECISIONS),
-        help="to sample with, float32 among them (default: %(default)s); dynamics runs in all",
+        help="precisions to sample with, including float32 (default: %(default)s); dynamics runs in all",
     )
-    parser.add_argument("--burn-in", type=int, default=8_000, help="steps of the burn-in")
+    parser.add_argument("--burn-in", type=int, default=8_000, help="steps of the burn-in (default 8000)")
     parser.add_argument("--output", type=Path, default=Path("results/precision"))
-    parser.add_argument("--commit", default="unknown", help="of the code, where there is no git")
+    add_commit(parser)
     given = parser.parse_args()
     asked = [precision for precision in PRECISIONS if precision in given.precisions.split(",")]
     if "float32" not in asked:
-        parser.error("--precisions: float32 is missing, with which the others are compared")
-    given.output.mkdir(parents=True, exist_ok=True)
+        parser.error("--precisions: float32 is missing; the others are compared with it")
     report: dict[str, Any] = {
-        "command": f"python examples/precision.py --precisions {','.join(asked)} --burn-in {given.burn_in}",
-        "commit": given.commit,
-        "hardware": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
+        "command": f"python -m studies.precision --precisions {','.join(asked)} --burn-in {given.burn_in}",
+        "provenance": provenance(given.commit),
         "runs": {},
         "nve": {},
     }
 
     def save() -> None:
-        (given.output / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+        save_json(given.output / "report.json", report)
 
     train, test = bundled_ethanol("train"), bundled_ethanol("test")
     posterior: Posterior | None = None
     for precision in asked:
         config = sample_config("standard", None, {"precision": precision, "burn_in": {"steps": given.burn_in}})
         began = time.monotonic()
-        posterior = sample(train, config, device="cuda")
+        posterior = sampled(train, config, device="cuda")
         seconds = time.monotonic() - began
         (result,) = evaluate_each(posterior, test, [len(posterior)], device="cuda")
         report["runs"][precision] = {

@@ -1,16 +1,14 @@
-"""The barrier of the proton transfer in malonaldehyde (enol), by a nudged elastic band with the calculator, beside the engine's own.
+"""Barrier of the proton transfer in malonaldehyde (enol) from a nudged elastic band, beside the engine's own barrier.
 
-A first posterior knows the straight line between the two wells.  Then in turns: relax the band with the posterior, ask the engine about
-its images, learn.  The barrier has an uncertainty, from every sample's energies along the band.  (The molecule called malonaldehyde in
-rMD17 is the dialdehyde, which has no such proton: the data are made here, with GFN2-xTB.)
+The first posterior is conditioned on frames near the straight line between the two wells.  Then, in turns, the band is
+relaxed with the posterior, the engine labels its images, and the posterior is updated.  The barrier has an uncertainty,
+from the energies of every sample along the band.  (The molecule called malonaldehyde in rMD17 is the dialdehyde, which has
+no such proton: the data are made here, with GFN2-xTB.)
 
-    python examples/proton_transfer.py             about ten minutes on one core
-    python examples/proton_transfer.py --quick     half a minute, to see that it runs
+    python -m studies.proton_transfer             about ten minutes on one core
+    python -m studies.proton_transfer --quick     half a minute, to see that it runs
 """
 
-import argparse
-import json
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,15 +23,13 @@ from ase.optimize import FIRE
 from equibayes.data import Dataset
 from equibayes.data.structures import Structure
 from equibayes.labelling.calculator import LabellerCalculator
-from equibayes.labelling.labellers import Label, Labeller
-from equibayes.learning.resample import ResampleSettings, resample
+from equibayes.labelling.labellers import Labeller
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.sample import sample
-from equibayes.run.settings import SampleConfig, sample_config
 from equibayes.simulate.calculator import Calculator
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.provenance import provenance
+from studies.shared.labels import labelled
+from studies.shared.options import add_quick, parser_of
+from studies.shared.results import LABELLING_PACKAGES, provenance, save_json
+from studies.shared.runs import SmallNetwork, resampled, sampled
 
 ENGINE = "gfn2-xtb"
 # relaxed with GFN2-xTB; O, C, C, C, O around the ring, then the proton that moves, then H at the three C
@@ -56,46 +52,31 @@ PROTON, OXYGENS = 5, (0, 4)
 
 
 @dataclass(frozen=True)
-class Study:
-    """Steps of a chain: `first` for the first posterior, `warm` in each round.  noise: Å by which frames leave the straight line."""
+class Study(SmallNetwork):
+    """noise: standard deviation in Å of the frames around the straight line."""
 
+    chains: int = 6
+    radial_width: int | None = 16
     seed: int = 0
     frames: int = 120
     noise: float = 0.06
     rounds: int = 4
     images: int = 7
-    chains: int = 6
-    first: int = 6000
-    warm: int = 1500
-    features: int = 16
     relax_steps: int = 150
-
-    def config(self) -> SampleConfig:
-        network = {"num_features": self.features, "num_layers": 2, "radial_mlp_width": 16, "radial_mlp_depth": 1}
-        values = {
-            "seed": self.seed,
-            "chains": self.chains,
-            "samples": self.chains,
-            "data": {"validation": 0},
-            "network": network,
-            "burn_in": {"steps": self.first, "freeze_mass": 0.5, "noise_free": 0.0},
-            "output": {"validations": 0},
-        }
-        return sample_config("quick", "small", values)
 
 
 QUICK = Study(frames=12, rounds=2, images=5, chains=2, first=60, warm=20, features=4, relax_steps=3)
 
 
 def ends(enol: Atoms) -> tuple[Atoms, Atoms]:
-    """The proton at the one oxygen and at the other: a mirror image with atoms exchanged."""
+    """The proton at either oxygen: a mirror image with atoms exchanged."""
     last = enol.copy()
     last.positions = enol.positions[EXCHANGED] * [-1, 1, 1]
     return enol.copy(), last
 
 
 def relaxed_band(calculator: Any, images: int, steps: int) -> tuple[list[Atoms], bool]:
-    """A climbing band between the ends, from the straight line; and whether it converged to 0.03 eV/Å."""
+    """A climbing-image band relaxed from the straight line, and whether it converged to 0.03 eV/Å."""
     first, last = ends(ENOL)
     band = [first, *(first.copy() for _ in range(images - 2)), last]
     for image in band:
@@ -103,11 +84,6 @@ def relaxed_band(calculator: Any, images: int, steps: int) -> tuple[list[Atoms],
     neb = NEB(band, climb=True, method="improvedtangent", allow_shared_calculator=True)
     neb.interpolate()
     return band, bool(FIRE(neb, logfile=None).run(fmax=0.03, steps=steps))
-
-
-def labelled(labeller: Labeller, structures: list[Structure]) -> list[Structure]:
-    answers = [(structure, labeller.label(structure)) for structure in structures]
-    return [answer.attach(structure) for structure, answer in answers if isinstance(answer, Label)]
 
 
 def near_the_line(study: Study) -> list[Structure]:
@@ -119,7 +95,7 @@ def near_the_line(study: Study) -> list[Structure]:
 
 
 def look(posterior: Posterior, study: Study, labeller: Labeller) -> tuple[dict[str, Any], list[Structure]]:
-    """The band of the posterior, its barrier with the spread over samples, and what the engine says about the same images."""
+    """The posterior's band, its barrier with the spread over samples, and the engine's labels of the same images."""
     calculator = Calculator(posterior, device="cpu", members=True)
     band, converged = relaxed_band(calculator, study.images, study.relax_steps)
     found = calculator.evaluate_many(band)
@@ -142,8 +118,8 @@ def look(posterior: Posterior, study: Study, labeller: Labeller) -> tuple[dict[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="half a minute, too short to conclude anything")
+    parser = parser_of(__doc__)
+    add_quick(parser, "half a minute")
     parser.add_argument("--output", type=Path, default=Path("results/proton-transfer"), help="folder for the report")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -155,7 +131,7 @@ def main() -> None:
         reference = {"converged": converged, "barrier": float(max(energies) - energies[0])}
         print(f"{ENGINE}: {1e3 * reference['barrier']:.1f} meV", flush=True)
         data = Dataset(labelled(labeller, near_the_line(study)), "near the straight line")
-        posterior = sample(data, study.config(), device="cpu")
+        posterior = sampled(data, study.config(study.seed))
         for number in range(study.rounds):
             numbers, new = look(posterior, study, labeller)
             rows.append({"round": number, "labels": len(data), **numbers})
@@ -164,9 +140,8 @@ def main() -> None:
             print(f"{len(data)} labels: {told}; the engine on these images {engine_says}", flush=True)
             if number + 1 < study.rounds:
                 more = Dataset([*data, *new], data.name)
-                config = replace(study.config(), seed=study.seed + number + 1)
-                share = ResampleSettings(burn_in=study.warm / study.first)
-                posterior = resample(posterior, more, more[:0], config, share, seen=data, device="cpu")
+                config = replace(study.config(study.seed), seed=study.seed + number + 1)
+                posterior = resampled(posterior, more, config, study.warm_start(), seen=data)
                 data = more
         engine = labeller.provenance
     report = {
@@ -175,10 +150,9 @@ def main() -> None:
         "engine_band": reference,
         "rounds": rows,
         "cpu_seconds": time.process_time() - begun,
-        "provenance": provenance(("torch", "numpy", "equibayes", "ase", "tblite")),
+        "provenance": provenance(packages=LABELLING_PACKAGES),
     }
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    save_json(options.output / "report.json", report)
 
 
 if __name__ == "__main__":
