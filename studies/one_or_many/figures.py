@@ -1,6 +1,5 @@
-"""Figures of `one_or_many.py`, and how its JSON files are read."""
+"""Figures of the study, and how its JSON files are read."""
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,8 @@ from typing import Any
 import numpy as np
 
 from equibayes.evaluation.figures.style import MEV, colour, figure, log_ticks, series, styled
-from equibayes.files import write_atomically
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from one_or_many_views import LEVELS
+from studies.one_or_many.views import LEVELS
+from studies.shared.results import save_figure
 
 Found = dict[str, Any]
 SINGLE = {
@@ -22,7 +19,7 @@ SINGLE = {
 
 
 def widest(case: Found) -> str:
-    """The view with one draw of as many chains as there are, 8x1."""
+    """The view with one draw of every chain, 8x1."""
     return max((name for name in case["views"] if name != "all"), key=lambda name: int(name.split("x")[0]))
 
 
@@ -32,7 +29,7 @@ def narrowest(case: Found) -> str:
 
 
 def values(case: Found, view: str, key: str, part: str = "raw") -> np.ndarray:
-    """One number for each time that the view was drawn; NaN where it is undefined."""
+    """One number per repetition of the view; NaN where it is undefined."""
     each = [v[part][key] for v in case["views"][view] if part in v]
     return np.array([np.nan if value is None else value for value in each], dtype=float)
 
@@ -43,12 +40,12 @@ def mean(case: Found, view: str, key: str, part: str = "raw") -> float:
 
 
 def of_question(found: dict[str, Found], asks: str) -> dict[str, Found]:
-    """The cases of a question; the common one, `many`, belongs to each."""
+    """The cases of a question; `many` belongs to every question."""
     return {name: case for name, case in found.items() if case["asks"] == asks or name == "many"}
 
 
 def place(asks: str, case: Found) -> float:
-    """Where a case stands on the axis of its question."""
+    """Position of a case on the axis of its question."""
     if asks == "integrator":
         return float(case["initial"]) + (1e-4 if case["integrator"] == "paper" else 0.0)
     key = {"burn-in": "burn_in_steps", "cycle": "cycle_steps", "temperature": "temperature"}[asks]
@@ -56,7 +53,7 @@ def place(asks: str, case: Found) -> float:
 
 
 def draw_chains(found: dict[str, Found], path: Path) -> None:
-    """k samples spread over chains in different ways: likelihood, σ, calibration, and the calibration curves."""
+    """k samples spread over chains in different ways: likelihood, σ, miscalibration area and calibration curves."""
     many = found["many"]
     ways = [(view, many, view) for view in many["views"] if view != "all"]
     ways += [
@@ -76,7 +73,7 @@ def draw_chains(found: dict[str, Found], path: Path) -> None:
             (
                 axes[0, 1],
                 [
-                    ("force_sharpness", "raw", "stated σ"),
+                    ("force_sharpness", "raw", "σ"),
                     ("force_epistemic", "raw", "epistemic part"),
                     ("force_rmse", "raw", "errors"),
                 ],
@@ -111,10 +108,10 @@ def draw_chains(found: dict[str, Found], path: Path) -> None:
         for index, (words, case, view) in enumerate(ends):
             curve = np.mean([v["raw"]["force_calibration_curve"] for v in case["views"][view]], axis=0)
             curves.plot(LEVELS, curve, label=words.replace("\n", " "), **series(index))
-        curves.set(xlabel="stated share", ylabel="observed share", xlim=(0, 1), ylim=(0, 1))
+        curves.set(xlabel="expected fraction", ylabel="observed fraction", xlim=(0, 1), ylim=(0, 1))
         curves.legend()
         axes[0, 0].set_title(f"k = {many['plan']['draws']}: chains x draws of `many`, and single chains", fontsize=8.5)
-        save(drawn, path)
+        save_figure(drawn, path)
 
 
 def _metric(view: Callable[[Found], str], key: str, scale: float = 1.0) -> Callable[[Found], float]:
@@ -131,10 +128,10 @@ def _temperature(case: Found) -> float:
 
 
 Lines = list[tuple[str, Callable[[Found], float]]]
-# what a panel shows: words and number of every line
+# lines of a panel: label and value
 ERRORS: Lines = [("1 chain", _metric(narrowest, "force_mae", MEV)), ("all chains", _metric(widest, "force_mae", MEV))]
 SIGMAS: Lines = [
-    ("stated σ", _metric(widest, "force_sharpness", MEV)),
+    ("σ", _metric(widest, "force_sharpness", MEV)),
     ("epistemic", _metric(widest, "force_epistemic", MEV)),
     ("errors", _metric(widest, "force_rmse", MEV)),
 ]
@@ -188,11 +185,11 @@ def draw_against(found: dict[str, Found], asks: str, path: Path, label: str) -> 
             axis.set_xlabel(label)
             axis.legend(fontsize=6.5)
             ticks(axis, asks, list(cases.values()))
-        save(drawn, path)
+        save_figure(drawn, path)
 
 
 def positions(asks: str, cases: Sequence[Found]) -> list[float]:
-    """On the axis; temperatures, of which one is 0, stand side by side."""
+    """On the axis; temperatures are logarithmic, with 0 at 1e-3."""
     if asks == "temperature":
         return [float(np.log10(max(case["temperature"], 1e-3))) for case in cases]
     return [float(case["initial"]) if asks == "integrator" else place(asks, case) for case in cases]
@@ -204,7 +201,3 @@ def ticks(axis: Any, asks: str, cases: Sequence[Found]) -> None:
         return
     axis.set_xscale("log")
     log_ticks(axis.xaxis, *axis.get_xlim())
-
-
-def save(drawn: Any, path: Path) -> None:
-    write_atomically(path, lambda place: drawn.savefig(place, format="png", dpi=150, facecolor=colour("paper")))

@@ -1,27 +1,33 @@
-"""Tables and figures of `one_or_many.py`, from its JSON files alone.
+"""Tables and figures of the study, from its JSON files.
 
-    python examples/one_or_many_report.py                              results/one-or-many
-    python examples/one_or_many_report.py FOLDER
+    python -m studies.one_or_many.report                              results/one-or-many
+    python -m studies.one_or_many.report FOLDER
 
-Writes README.md and one figure a question beside the files; cases that are missing are named, not guessed.  A file notes.md in the
-folder, written by hand, is put in front.
+Writes README.md and one figure per question; missing cases are listed.  The text of notes.md in the folder, written by
+hand, comes first.
 """
 
-import argparse
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from equibayes.errors import InputError
 from equibayes.evaluation.figures.style import MEV
 from equibayes.files import write_text
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from one_or_many import CASES
-from one_or_many_figures import SINGLE, Found, draw_against, draw_chains, mean, narrowest, of_question, place, widest
+from studies.one_or_many.figures import (
+    SINGLE,
+    Found,
+    draw_against,
+    draw_chains,
+    mean,
+    narrowest,
+    of_question,
+    place,
+    widest,
+)
+from studies.one_or_many.plan import CASES
+from studies.shared.options import parser_of, start
+from studies.shared.tables import markdown, number
 
 QUESTIONS = {
     "chains": "One chain or many, at equal cost",
@@ -33,11 +39,11 @@ QUESTIONS = {
 
 
 def read(folder: Path) -> dict[str, Found]:
-    """The cases that are there, by name."""
+    """The finished cases by name."""
     found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
     found = {name: case for name, case in found.items() if "views" in case}
     if "many" not in found:
-        raise InputError(f"{folder}: has no many.json; run examples/one_or_many.py --case many first")
+        raise InputError(f"{folder}: has no many.json; run python -m studies.one_or_many --case many first")
     return found
 
 
@@ -56,30 +62,41 @@ COLUMNS: tuple[tuple[str, Callable[[Found, str], float], str], ...] = (
     ("MAE-E", lambda c, v: MEV * mean(c, v, "energy_mae"), ".1f"),
 )
 LEGEND = (
-    "MAE, RMSE, σ (RMS of what is stated) and its epistemic part: force components on {test} unseen frames, meV/Å; MLL: mean ln "
+    "MAE, RMSE, σ (RMS) and its epistemic part: force components on {test} unseen frames, meV/Å; MLL: mean ln "
     "likelihood of forces, eV and Å; area: miscalibration area; recal.: the same after recalibration on the {held} frames held back; "
-    "in 68 %: share of errors within that interval; AUC: errors above 1 kcal/(mol Å) found by σ; MAE-E: energies, meV. Where a row "
-    "was drawn several times its numbers are means."
+    "in 68 %: fraction of errors within that interval; AUC: errors above 1 kcal/(mol Å) detected by σ; MAE-E: energies, meV. Rows "
+    "with several repeats show means."
 )
 
 
 def metrics_table(rows: Sequence[tuple[str, Found, str]]) -> list[str]:
     """Rows: words, case, view."""
-    headings = ["", "drawn", *(heading for heading, *_ in COLUMNS)]
-    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
-    for words, case, view in rows:
-        cells = [words, str(len(case["views"][view]))]
-        cells += [text(find(case, view), form) for _, find, form in COLUMNS]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    headings = ["", "repeats", *(heading for heading, *_ in COLUMNS)]
+    cells = [
+        [words, str(len(case["views"][view])), *(number(find(case, view), form) for _, find, form in COLUMNS)]
+        for words, case, view in rows
+    ]
+    return markdown(headings, cells)
+
+
+AGREEMENT = (
+    *(
+        "case",
+        "chains",
+        "burn-in",
+        "cycle",
+        "steps",
+        "ms per step",
+        "s",
+        "R-hat, median (95 %)",
+        "ESS, median (5 %) of",
+    ),
+    *("within chains", "chain means", "temperature", "rollbacks"),
+)
 
 
 def agreement_table(cases: dict[str, Found]) -> list[str]:
-    lines = [
-        "| case | chains | burn-in | cycle | steps | ms a step | s | R-hat, median (95 %) | ESS, median (5 %) of | within chains "
-        "| chain means | temperature | rollbacks |",
-        "|---" * 13 + "|",
-    ]
+    rows = []
     for name, case in cases.items():
         agree, verdict = case["agreement"], case["verdict"]
         r_hat, ess = agree["r_hat"] or {}, agree["ess"] or {}
@@ -90,30 +107,22 @@ def agreement_table(cases: dict[str, Found]) -> list[str]:
             str(case["burn_in_steps"]),
             str(case["cycle_steps"]),
             str(case["total_steps"]),
-            text(_scaled(case["seconds_a_step"], 1e3), ".2f"),
-            text(case["sampling_seconds"], ".1f"),
-            f"{text(r_hat.get('median'), '.2f')} ({text(r_hat.get('95%'), '.2f')})",
-            f"{text(ess.get('median'), '.1f')} ({text(ess.get('5%'), '.1f')}) of {total}",
-            text(MEV * agree["spread_within_chains"], ".1f"),
-            text(MEV * agree["spread_of_chain_means"], ".1f") if agree["chains"] > 1 else "–",
-            text(verdict.get("kinetic_temperature"), ".3f"),
+            number(case["seconds_a_step"], ".2f", 1e3),
+            number(case["sampling_seconds"], ".1f"),
+            f"{number(r_hat.get('median'), '.2f')} ({number(r_hat.get('95%'), '.2f')})",
+            f"{number(ess.get('median'), '.1f')} ({number(ess.get('5%'), '.1f')}) of {total}",
+            number(agree["spread_within_chains"], ".1f", MEV),
+            number(agree["spread_of_chain_means"], ".1f", MEV),
+            number(verdict.get("kinetic_temperature"), ".3f"),
             str(len(verdict.get("events", []))) + _failed(verdict),
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        rows.append(cells)
+    return markdown(AGREEMENT, rows)
 
 
 def _failed(verdict: Found) -> str:
     lost = verdict.get("failed_chains") or []
     return f", {len(lost)} chains lost" if lost else ""
-
-
-def _scaled(value: float | None, scale: float) -> float | None:
-    return None if value is None else scale * value
-
-
-def text(value: float | None, form: str) -> str:
-    return "–" if value is None or not np.isfinite(value) else format(value, form)
 
 
 def readme(found: dict[str, Found], folder: Path, drawn: Sequence[str], missing: Sequence[str]) -> str:
@@ -126,11 +135,11 @@ def readme(found: dict[str, Found], folder: Path, drawn: Sequence[str], missing:
         "# One chain or many, and which steps matter",
         "",
         *([notes.read_text(encoding="utf-8").strip(), ""] if notes.exists() else []),
-        f"Ethanol (bundled), {plan['train'] - plan['held_back']} frames to learn from, {plan['held_back']} held back, network "
+        f"Ethanol (bundled), {plan['train'] - plan['held_back']} training frames, {plan['held_back']} held back, network "
         f"`{plan['network']}`, preset `standard` with {many['burn_in_steps']} steps of burn-in and {plan['draws'] - 1} cycles of "
         f"{many['cycle_steps']}; {gpu}, torch {where['versions']['torch']}, precision {many['precision']}, commit "
-        f"{', '.join(commits)}. Seed 0 unless said otherwise. "
-        "Made by `examples/one_or_many.py` (one JSON file a case, with every setting) and `examples/one_or_many_report.py`.",
+        f"{', '.join(commits)}. Seed 0 unless stated otherwise. "
+        "Made by `python -m studies.one_or_many` (one JSON file per case) and `python -m studies.one_or_many.report`.",
         "",
         LEGEND.format(test=plan["test"], held=plan["held_back"]),
         "",
@@ -169,9 +178,8 @@ def readme(found: dict[str, Found], folder: Path, drawn: Sequence[str], missing:
         lines += ["", *agreement_table(cases), ""]
     lines += [
         "R-hat and effective sample size (ESS) are of the force components predicted for the held-back frames, over chains and draws; "
-        "`within chains` and `chain means`: deviation of draws within a chain, and of the means of chains, RMS over these components, "
-        "meV/Å. "
-        "`s`: steps times the time of a step; processes beside it shared the GPU.",
+        "`within chains` and `chain means`: standard deviation of draws within a chain and of the chain means, RMS over these "
+        "components, meV/Å. `s`: steps times the time per step, on a GPU shared with other processes.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -181,21 +189,21 @@ def len_all(case: Found) -> int:
 
 
 def _cost(found: dict[str, Found]) -> list[str]:
-    """What equal cost meant, by what was measured."""
+    """Measured meaning of equal cost."""
     lines = []
     for name, words in SINGLE.items():
         if name in found and found[name]["equal"]:
             case, equal = found[name], found[name]["equal"]
             lines.append(
                 f"- {words}: {case['total_steps']} steps, {case['total_steps'] / found['many']['total_steps']:.2f} times those of each "
-                f"of the many (measured in the same call: a step of one chain {1e3 * equal['seconds_a_step_of_one']:.2f} ms, of "
+                f"of the many (measured in the same call: one step of one chain {1e3 * equal['seconds_a_step_of_one']:.2f} ms, of "
                 f"{found['many']['chains']} chains {1e3 * equal['seconds_a_step_of_many']:.2f} ms)."
             )
     return lines
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument(
         "folder", type=Path, nargs="?", default=Path("results/one-or-many"), help="where the JSON files are"
     )
@@ -224,7 +232,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as mistake:
-        raise SystemExit(f"error: {mistake}") from None
+    start(main)

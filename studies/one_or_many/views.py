@@ -1,4 +1,4 @@
-"""What the samples of a case say: in how far chains agree, and metrics on the test frames by how k samples are spread over chains."""
+"""Agreement of the chains of a case, and metrics on the test frames by how k samples are spread over chains."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,32 +7,33 @@ from typing import Any
 import numpy as np
 
 from equibayes.data import Dataset
-from equibayes.data.graph import Graph, graph_of
-from equibayes.data.structures import Structure
 from equibayes.evaluation import calibration_metrics, metrics
 from equibayes.evaluation.evaluated import Evaluated, collect, recalibrated
 from equibayes.evaluation.tables import measure
 from equibayes.posterior.calibrate import with_calibration
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.predict import Prediction, ReadyPosterior, joined
+from equibayes.posterior.predict import Prediction, ReadyPosterior
 from equibayes.sampling.diagnostics import convergence
+from studies.shared.batches import joined_batches
 
 LEVELS = np.linspace(0.05, 0.95, 19)
-# edges of a batch: with 64 samples of the network `small` a few GB, since several processes share a GPU
+# edges per batch: a few GB with 64 samples of the network `small`, since several processes share a GPU
 EDGES = {"cuda": 12_500, "cpu": 1_250}
 
 
 class Frames:
-    """Held-back frames to calibrate on and test frames: graphs are made and joined once, one pass answers for both."""
+    """Held-back frames for recalibration and test frames; graphs are made once, and one pass predicts both."""
 
     def __init__(self, held_back: Dataset, test: Dataset, posterior: Posterior, device: str) -> None:
         self.held_back, self.test, self.device = held_back, test, device
-        make = {"r_max": posterior.network.r_max, "species_of": posterior.species_of}
-        self.batches = [batch for data in (held_back, test) for batch in _joined(data, make, device)]
+        edges = EDGES[device.split(":")[0]]
+        self.batches = [
+            batch for data in (held_back, test) for batch in joined_batches([data], posterior, device, edges)
+        ]
 
     def predictions(self, posterior: Posterior, *, members: bool = False, test: bool = True) -> list[Prediction]:
-        """Of the held-back frames, then of the test frames."""
+        """Predictions of the held-back frames, then of the test frames."""
         ready, k = ReadyPosterior(posterior, self.device), len(posterior)
         found: list[Prediction] = []
         for frames, graph in self.batches:
@@ -41,7 +42,7 @@ class Frames:
         return found
 
     def agreement(self, posterior: Posterior) -> dict[str, Any]:
-        """R-hat and ESS of forces predicted for the held-back frames over chains and draws, and where their spread comes from, eV/Å."""
+        """R-hat and effective sample size of forces on the held-back frames; spread within and between chains, eV/Å."""
         predicted = self.predictions(posterior, members=True, test=False)
         members = [each.members["forces"].reshape(len(posterior), -1) for each in predicted if each.members]
         forces = np.concatenate(members, axis=1)
@@ -61,7 +62,7 @@ class Frames:
         }
 
     def views(self, posterior: Posterior, k: int, *, thorough: bool) -> dict[str, list[dict[str, Any]]]:
-        """Metrics on the test frames, raw and recalibrated, by chains x draws; each way several times where there are enough."""
+        """Metrics on the test frames, raw and recalibrated, by chains x draws; repeated where there are enough samples."""
         found: dict[str, list[dict[str, Any]]] = {}
         for name, rows in ways(posterior, k, thorough):
             own = subset(posterior, rows)
@@ -75,21 +76,12 @@ class Frames:
         return found
 
 
-def _joined(data: Dataset, make: dict[str, Any], device: str) -> Iterator[tuple[list[Structure], Graph]]:
-    """Of equal size: kernels for a small rest would have to be recorded by themselves."""
-    pairs = [(structure, graph_of(structure, **make)) for structure in data]
-    edges = sum(graph.sender.numel() for _, graph in pairs)
-    for part in np.array_split(np.arange(len(pairs)), min(len(pairs), -(-edges // EDGES[device.split(":")[0]]))):
-        frames, graph = joined([pairs[i] for i in part])
-        yield frames, graph.to(device)
-
-
 def subset(posterior: Posterior, rows: list[int]) -> Posterior:
     return replace(posterior, samples=posterior.samples[rows], chain=posterior.chain[rows], step=posterior.step[rows])
 
 
 def by_chain(posterior: Posterior) -> dict[int, list[int]]:
-    """Rows of the samples of every chain, by rising step."""
+    """Rows of the samples of every chain, in order of steps."""
     order = np.argsort(posterior.step.numpy(), kind="stable")
     chains = posterior.chain.numpy()
     return {int(chain): [int(row) for row in order if chains[row] == chain] for chain in np.unique(chains)}
@@ -108,7 +100,7 @@ def ways(posterior: Posterior, k: int, thorough: bool) -> Iterator[tuple[str, li
 
 
 def measured(result: Evaluated) -> dict[str, Any]:
-    """The plain metrics, the parts of σ (RMS) and the calibration curve of forces at `LEVELS`."""
+    """The usual metrics, the parts of σ (RMS) and the calibration curve of forces at `LEVELS`."""
     values = {key: value for key, value in measure(result).items() if not isinstance(value, dict)}
     places = calibration_metrics.places(result.force_error, result.force_sigma)
     return values | {

@@ -1,7 +1,7 @@
-"""Relax an EDOT oligomer and run the paper's molecular dynamics with GFN2-xTB; a killed run continues where it was.
+"""Relax an EDOT oligomer and run the paper's molecular dynamics with GFN2-xTB; a killed run continues.
 
-    python examples/pedot/run.py 8 --folder pedot-runs          # one process a length: 8, 12 and 16
-    python examples/pedot/run.py 8 --folder pedot-runs --temperature 400 --steps 4000
+    python -m studies.pedot 8 --folder pedot-runs          # one process per length: 8, 12 and 16
+    python -m studies.pedot 8 --folder pedot-runs --temperature 400 --steps 4000
 
 Needs `pip install equibayes[pedot]`.
 """
@@ -10,37 +10,38 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import json
-import platform
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import trajectory
 
+from benchmarks.provenance import cpu_model
 from equibayes.labelling.blas import preload_environment
 from equibayes.labelling.calculator import LabellerCalculator
 from equibayes.labelling.labellers import Labeller
+from studies.pedot import trajectory
+from studies.shared.options import parser_of
+from studies.shared.results import save_json
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("units", type=int, help="EDOT units in the chain")
-    parser.add_argument("--folder", type=Path, default=Path("pedot-runs"), help="where frames and checkpoints go")
+    parser.add_argument("--folder", type=Path, default=Path("pedot-runs"), help="folder for frames and checkpoints")
     parser.add_argument("--temperature", type=float, default=300.0, help="K; 300 by default")
-    parser.add_argument("--steps", type=int, default=trajectory.STEPS, help="of 0.5 fs; 2000 by default")
-    parser.add_argument("--seed", type=int, default=0, help="of start geometry, velocities and thermostat")
+    parser.add_argument("--steps", type=int, default=trajectory.STEPS, help="steps of 0.5 fs; 2000 by default")
+    parser.add_argument("--seed", type=int, default=0, help="seed of start geometry, velocities and thermostat")
     given = parser.parse_args()
-    # An hour: whoever pauses the machine does not end the run.
+    # an hour, so that a paused machine does not end the run
     with Labeller("gfn2-xtb", {"accuracy": 1.0}, follow=True, time_limit_s=3600.0) as labeller:
         calculator = LabellerCalculator(labeller)
         record = trajectory.run(given.units, given.folder, calculator, given.temperature, given.steps, given.seed)
         origin = provenance(labeller, record, given)
-    (given.folder / f"pedot_{given.units}.json").write_text(json.dumps(origin, indent=2, ensure_ascii=False) + "\n")
+    save_json(given.folder / f"pedot_{given.units}.json", origin)
 
 
 def provenance(labeller: Labeller, record: trajectory.Record, given: argparse.Namespace) -> dict[str, Any]:
-    """What the frames rest on."""
+    """Engine, versions and settings of the run."""
     return {
         **labeller.provenance,
         "linear_algebra": "MKL, sequential" if preload_environment() else "as in the wheel of tblite",
@@ -55,15 +56,8 @@ def provenance(labeller: Labeller, record: trajectory.Record, given: argparse.Na
         "seed": given.seed,
         "relaxed_energy_eV": float(record.energies[0]),
         "median_wall_seconds_per_step": round(float(np.median(record.wall_seconds[1:])), 3),
-        "hardware": f"one core of {_processor()}, shared with other work",
+        "hardware": f"one core of {cpu_model()}, shared with other work",
     }
-
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().split("\n") if information.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ THIOPHENE_LINK = "[#16;r5]:[#6]-!@[#6]:[#16;r5]"
 
 
 def smiles(units: int) -> str:
-    """A chain of so many units with hydrogen at both ends: 13 atoms a unit and 2 more."""
+    """A chain with hydrogen at both ends: 13 atoms per unit and 2 more."""
     return UNIT * units
 
 

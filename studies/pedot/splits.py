@@ -1,35 +1,39 @@
-"""The paper's training, validation and test sets (appendix B) out of the runs of `run.py`.
+"""The paper's training, validation and test sets (appendix B) from the runs of `python -m studies.pedot`.
 
-    python examples/pedot/splits.py pedot-runs examples/pedot/data
+    python -m studies.pedot.splits pedot-runs studies/pedot/data
 
-| set        | lengths   | frames                                             |
-|------------|-----------|----------------------------------------------------|
-| train      | 8 and 12  | 50 of each, drawn at random from steps 1 to 1500   |
+| set        | lengths   | frames                                              |
+|------------|-----------|-----------------------------------------------------|
+| train      | 8 and 12  | 50 of each, drawn at random from steps 1 to 1500    |
 | validation | 8 and 12  | 15 of each, drawn at random from steps 1501 to 1600 |
-| test       | 8 and 12  | steps 1601 to 2000, all                            |
-| test       | 16        | steps 1 to 2000, all                               |
+| test       | 8 and 12  | steps 1601 to 2000                                  |
+| test       | 16        | steps 1 to 2000                                     |
 
 The energy of each relaxed geometry is zero.  `pedot.npz` holds train and validation (two lengths in one file), `pedot_8.npz`,
-`pedot_12.npz` and `pedot_16.npz` the test sets.
+`pedot_12.npz` and `pedot_16.npz` the test sets.  The repository keeps every tenth test frame (--every 10, the default):
+neighbouring frames are 0.5 fs apart and nearly the same.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
-import trajectory
 
 from equibayes.data import Dataset, Structure
 from equibayes.data.splits import save_splits
+from studies.pedot import trajectory
+from studies.shared.options import parser_of
+from studies.shared.results import save_json
 
 TRAINING_LENGTHS = (8, 12)
 TEST_STEPS = {8: range(1601, 2001), 12: range(1601, 2001), 16: range(1, 2001)}
 TRAIN_FROM, VALIDATE_FROM = range(1, 1501), range(1501, 1601)
 TRAIN, VALIDATE = 50, 15
 """Frames of each length."""
+EVERY = 10
+STORED = "steps divisible by {} of the test steps"
 
 
 def drawn_steps(length: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -39,14 +43,16 @@ def drawn_steps(length: int, seed: int = 0) -> dict[str, np.ndarray]:
     return {"train": np.sort(train), "validation": np.sort(generator.choice(VALIDATE_FROM, VALIDATE, replace=False))}
 
 
-def main(runs: Path, output: Path) -> None:
+def write_sets(runs: Path, output: Path, every: int = EVERY) -> None:
     output.mkdir(parents=True, exist_ok=True)
     records = {length: _finished(runs / f"pedot_{length}.npz") for length in TEST_STEPS}
     _write_training(records, output)
     for length, steps in TEST_STEPS.items():
-        _write_test(records[length], length, np.array(steps), output)
+        _write_test(records[length], length, np.array(steps)[every - 1 :: every], output)
     origins = {length: json.loads((runs / f"pedot_{length}.json").read_text()) for length in TEST_STEPS}
-    (output / "provenance.json").write_text(json.dumps(origins, indent=2, ensure_ascii=False) + "\n")
+    for origin in origins.values():
+        origin["test_frames_stored"] = STORED.format(every)
+    save_json(output / "provenance.json", origins)
     total = sum(file.stat().st_size for file in output.glob("*.npz"))
     print(f"{output}: {total / 1e6:.1f} MB")
 
@@ -59,11 +65,13 @@ def _finished(file: Path) -> trajectory.Record:
         done = len(record.energies) - 1
         if done >= trajectory.STEPS:
             return record
-    raise SystemExit(f"{file}: {done} of {trajectory.STEPS} steps; go on with run.py {length} --folder {file.parent}")
+    raise SystemExit(
+        f"{file}: {done} of {trajectory.STEPS} steps; continue with python -m studies.pedot {length} --folder {file.parent}"
+    )
 
 
 def _write_training(records: dict[int, trajectory.Record], output: Path) -> None:
-    """Both lengths in our own format, since files of one molecule cannot hold them; positions Å, energies eV, forces eV/Å."""
+    """Both lengths in the format of the package, which can hold several molecules; Å, eV, eV/Å."""
     structures, splits = [], {"train": [], "validation": []}
     for length in TRAINING_LENGTHS:
         record = records[length]
@@ -102,11 +110,14 @@ def _write_test(record: trajectory.Record, length: int, steps: np.ndarray, outpu
 
 
 def centred(positions: np.ndarray) -> np.ndarray:
-    """Å, about their middle: single precision then keeps most."""
+    """Å, relative to their mean, which single precision represents best."""
     return positions - positions.mean(0)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        raise SystemExit(__doc__)
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    parser = parser_of(__doc__)
+    parser.add_argument("runs", type=Path, help="folder of the runs")
+    parser.add_argument("output", type=Path, help="folder for the npz files")
+    parser.add_argument("--every", type=int, default=EVERY, help="test frames to keep (default: every tenth)")
+    given = parser.parse_args()
+    write_sets(given.runs, given.output, given.every)

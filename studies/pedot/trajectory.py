@@ -1,6 +1,6 @@
-"""Relaxation and molecular dynamics of one oligomer, kept in one file that a killed run continues from.
+"""Relaxation and molecular dynamics of one oligomer, kept in one file from which a killed run continues.
 
-The law of motion is the paper's (appendix B): stochastic velocity rescaling with a relaxation time of 25 fs, time step
+The dynamics is that of the paper (appendix B): stochastic velocity rescaling with a relaxation time of 25 fs, time step
 0.5 fs.  Frame 0 is the relaxed geometry, frame i the geometry after step i.
 """
 
@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import oligomers
 from ase import Atoms, units
 from ase.calculators.calculator import BaseCalculator
 from ase.md.bussi import Bussi
 from ase.md.velocitydistribution import Stationary, ZeroRotation, thermalize_momenta
 from ase.optimize import LBFGS
+
+from studies.pedot import oligomers
 
 STEPS = 2000
 TIME_STEP_FS = 0.5
@@ -32,10 +33,10 @@ SAVE_EVERY_RELAXATION_STEPS = 10
 
 @dataclass
 class Record:
-    """What is kept of one run: every frame, and what the next step needs.
+    """All frames of a run, and the state needed for the next step.
 
     numbers [n]; positions Å, forces eV/Å and velocities Å/(ASE time) [frames, n, 3]; energies eV [frames], the engine's own zero;
-    temperatures K [frames]; wall_seconds [frames] that each step took.
+    temperatures K [frames]; wall_seconds [frames] of each step.
     """
 
     numbers: np.ndarray
@@ -49,7 +50,7 @@ class Record:
     def save(self, path: Path) -> None:
         partial = path.with_suffix(".partial.npz")
         np.savez(partial, **vars(self))
-        os.replace(partial, path)  # a kill leaves the old file or the new one, never half of one
+        os.replace(partial, path)  # a kill leaves the old file or the new one
 
     @classmethod
     def load(cls, path: Path) -> Record:
@@ -76,7 +77,7 @@ def run(
     steps: int = STEPS,
     seed: int = 0,
 ) -> Record:
-    """Go on from what the folder holds until `steps` steps (temperature in K) of the oligomer with `length` units are there."""
+    """Continue the run in the folder up to `steps` steps of the oligomer with `length` units; temperature in K."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"pedot_{length}.npz"
@@ -92,7 +93,7 @@ def run(
     dynamics = Bussi(atoms, TIME_STEP_FS * units.fs, temperature_K=temperature, taut=THERMOSTAT_TIME_FS * units.fs)
     atoms.get_forces()
     for step in range(len(record.positions), steps + 1):
-        # A generator for each step: the noise does not depend on when a run was stopped and continued.
+        # one generator per step: the noise does not depend on where a run was interrupted
         dynamics.rng = np.random.default_rng([seed, length, step])
         began = time.perf_counter()
         dynamics.step()
@@ -104,7 +105,7 @@ def run(
 
 
 def relaxed(length: int, file: Path, calculator: BaseCalculator, seed: int) -> Atoms:
-    """The relaxed oligomer; the geometry on the way is kept in `file`."""
+    """The relaxed oligomer; intermediate geometries are kept in `file`."""
     atoms = oligomers.build(length, seed)
     if file.exists():
         with np.load(file) as kept:
@@ -133,7 +134,7 @@ def _show(length: int, step: int, steps: int, record: Record) -> None:
     bar = "#" * (30 * step // steps)
     left = (steps - step) * recent / 60
     mean = np.mean(record.temperatures[-200:])
-    line = f"{length} units [{bar:<30}] {step}/{steps}, {recent:.2f} s a step, {mean:.0f} K, {left:.0f} min left"
+    line = f"{length} units [{bar:<30}] {step}/{steps}, {recent:.2f} s per step, {mean:.0f} K, {left:.0f} min left"
     print(
         f"\r{line}" if sys.stdout.isatty() else line,
         end="" if sys.stdout.isatty() and step < steps else "\n",

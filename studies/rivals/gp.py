@@ -1,44 +1,42 @@
 """An exact Gaussian process on the forces of ethanol, on the frames that `equibayes compare` uses.
 
-    python examples/rivals/gp.py -o results/comparison                 970 frames; 7 GB of memory, about ten minutes of one core
-    python examples/rivals/gp.py -o results/comparison --frames 50     seconds
+    python -m studies.rivals.gp -o results/comparison                 970 frames; 7 GB of memory, about ten minutes of one core
+    python -m studies.rivals.gp -o results/comparison --frames 50     seconds
 
-Inverse distances, a Gaussian or Matérn 5/2 kernel summed over the six permutations of equivalent hydrogens (`kernel.py`), conditioned
-without approximation (`process.py`).  Kernel, length scale and noise are those of largest marginal likelihood on subsets of the
-training frames, the variance of the signal that of largest marginal likelihood on all of them.  Writes gp.json or gp-N.json with
+Inverse distances, a Gaussian or Matérn 5/2 kernel summed over the six permutations of equivalent hydrogens (`kernel.py`),
+conditioned without approximation (`process.py`).  Kernel, length scale and noise maximise the marginal likelihood on subsets
+of the training frames, the signal variance that on all of them.  Writes gp.json or gp-N.json with
 
-    gp           as the process says it
-    gp, scaled   σ of forces and of energies times one factor each, of largest likelihood on the held-back frames
+    gp           the predictions of the Gaussian process
+    gp, scaled   force and energy σ each multiplied by the factor of largest likelihood on the held-back frames
 """
 
-import argparse
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from equibayes.data import Dataset
 from equibayes.evaluation.evaluated import Evaluated
 from equibayes.files import make_folder
-from examples.rivals.kernel import Kernel, group_of
-from examples.rivals.process import Process, Settings, search
-from examples.rivals.protocol import Clock, arrays_of, evaluated, frames_of, held_back_factors, scaled, write
+from studies.rivals.kernel import Kernel, group_of
+from studies.rivals.process import Process, Settings, search
+from studies.rivals.protocol import Clock, arrays_of, evaluated, frames_of, held_back_factors, scaled, write
+from studies.shared.options import parser_of
 
 # C C O, two H on the first C, three on the second, one on O.  The methyl group turns; and the mirror image, which has the same
-# distances, swaps the two hydrogens of CH2 and two of CH3.  No other permutation is reached without breaking a bond.
+# distances, exchanges the two hydrogens of CH2 and two of CH3.  No other permutation is reached without breaking a bond.
 ETHANOL = group_of([(0, 1, 2, 3, 4, 6, 7, 5, 8), (0, 1, 2, 4, 3, 6, 5, 7, 8)])
 STARTS = (Settings(Kernel("gauss", 1.0), 1e-5), Settings(Kernel("matern", 6.0), 1e-7))
 
 
 def fitted(data: Dataset, subsets: Sequence[int]) -> tuple[Settings, list[dict[str, Any]]]:
-    """Settings of largest marginal likelihood, and all that were tried.
+    """Settings of largest marginal likelihood, and all settings tried.
 
-    On the first subset everything is searched.  On more frames the length scale stays and the noise falls (what looks like noise to a
-    few frames is structure to many), so that on larger subsets only the noise is searched again.
+    On the first subset everything is searched.  With more frames the length scale stays the same and the noise decreases, so
+    that on larger subsets only the noise is searched again.
     """
     arrays = arrays_of(data)
     sizes = sorted({min(size, len(data)) for size in subsets})
@@ -58,7 +56,7 @@ def fitted(data: Dataset, subsets: Sequence[int]) -> tuple[Settings, list[dict[s
 
 
 def asked(process: Process, data: Dataset) -> Evaluated:
-    """Energies and forces with exact variances, beside the labels."""
+    """Energies and forces with exact variances, together with the labels."""
     out = process.predict(torch.from_numpy(arrays_of(data)[0]))
     return evaluated(
         data,
@@ -68,13 +66,15 @@ def asked(process: Process, data: Dataset) -> Evaluated:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, metavar="N", help="frames to learn from (default 970)")
+    parser = parser_of(__doc__)
+    parser.add_argument("--frames", type=int, metavar="N", help="training frames (default 970)")
     parser.add_argument("--test", type=int, metavar="N", help="test frames (default all 1000)")
-    parser.add_argument("--subsets", type=int, nargs="+", default=[50, 200, 400], help="frames to fit the kernel on")
-    parser.add_argument("--threads", type=int, default=1, help="for the large matrix (default 1)")
-    parser.add_argument("--seed", type=int, default=0, help="of the choice of held-back frames")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the results")
+    parser.add_argument(
+        "--subsets", type=int, nargs="+", default=[50, 200, 400], help="numbers of frames to fit the kernel on"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="threads for the large matrix (default 1)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the choice of held-back frames")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="folder for the results")
     options = parser.parse_args()
     torch.set_num_threads(1)  # for the many small matrices of the search
     frames, clock = frames_of(options.frames, seed=options.seed, test=options.test), Clock()

@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """n frames of one molecule as the process sees them.
+    """n frames of one molecule as the Gaussian process sees them.
 
     x        [n, D]     inverse distances of all pairs of atoms, 1/Å
     jacobian [n, D, m]  ∂x/∂(m coordinates), 1/Å²; m = 3·atoms, or fewer after `without_rigid_motion`
@@ -59,8 +59,8 @@ def points_of(positions: Tensor) -> Points:
 def without_rigid_motion(points: Points) -> tuple[Points, Tensor]:
     """The same frames in their 3a − 6 internal directions, and these directions [n, 3a, 3a − 6].
 
-    Distances do not change when a molecule moves as a whole, so that these forces are 0 whatever the data are.  Left in, six of
-    27 components of ethanol would be certain, and a fit of the noise would see little else.
+    Distances do not change under rigid motion, so that these force components are 0 whatever the data.  If kept, six of the
+    27 components of ethanol would be certain and would dominate the fit of the noise.
     """
     rank = points.jacobian.shape[2] - 6
     directions = torch.linalg.svd(points.jacobian, full_matrices=False).Vh[:, :rank].mT
@@ -70,7 +70,7 @@ def without_rigid_motion(points: Points) -> tuple[Points, Tensor]:
 def group_of(generators: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """All permutations of atoms that follow from some of them; the identity first."""
     group = [tuple(range(len(generators[0])))]
-    for member in group:  # which grows meanwhile
+    for member in group:  # grows during the loop
         for generator in generators:
             product = tuple(member[i] for i in generator)
             if product not in group:
@@ -130,7 +130,7 @@ class Covariance:
         return value.sum(1), energy_forces, torch.einsum("dq,ndm->qnm", jacobian, inner).flatten(1)
 
     def matrix(self) -> Tensor:
-        """[n·m, n·m] of the known forces; blocks above the diagonal are left 0, nothing reads them."""
+        """[n·m, n·m] of the known forces; blocks above the diagonal stay 0, they are not needed."""
         m = self.known.jacobian.shape[2]
         whole = self.x.new_zeros(self.known.size, self.known.size)
         for i in range(len(self.known)):

@@ -4,8 +4,8 @@ With C = K/s² + λ I over the internal force components y of the training frame
 
     ln p(y) = −½ yᵀC⁻¹y/s² − ½ ln|C| − ½ n ln(2π s²),   largest at  s² = yᵀC⁻¹y / n      (Rasmussen and Williams 2006, eq. 2.30)
 
-A force tells nothing of the constant in the energy: predicted energies are differences from the mean over the training frames, to
-which the mean of their labels is added, and so is their σ.
+Forces do not determine the constant in the energy: predicted energies are differences from the mean over the training
+frames plus the mean of their labels, and their σ is that of the difference.
 """
 
 import math
@@ -15,7 +15,7 @@ from functools import cached_property
 
 import torch
 
-from examples.rivals.kernel import (
+from studies.rivals.kernel import (
     Covariance,
     Kernel,
     Points,
@@ -72,7 +72,7 @@ class Process:
     def center(self) -> tuple[Tensor, Tensor]:
         """Covariances of the mean energy of the training frames: with forces [n·m], and with itself."""
         with_forces, with_itself = torch.zeros_like(self.solved), self.solved.new_zeros(())
-        # a running sum: rows that are kept between others that are not would scatter the memory
+        # a running sum avoids fragmented memory
         for x, jacobian in zip(self.known.x, self.known.jacobian):
             energies, forces, _ = self.covariance.of_frame(x, jacobian[:, :0])
             with_forces += forces / len(self.known)
@@ -85,7 +85,7 @@ class Process:
         return math.sqrt(self.settings.noise * self.signal)
 
     def predict(self, positions: Tensor, *, variances: bool = True) -> Forecast:
-        """Frames [B, a, 3] in Å; without `variances` every σ is NaN, and nothing of size n² is touched."""
+        """Frames [B, a, 3] in Å; without `variances` every σ is NaN and the n² factor is not used."""
         points, directions = without_rigid_motion(points_of(positions))
         parts = [
             self._batch(points[at : at + FRAMES_AT_ONCE], variances) for at in range(0, len(points), FRAMES_AT_ONCE)
@@ -103,7 +103,7 @@ class Process:
         """Of B frames, in units of the signal: energies [B] less the mean, their variances, forces [B, m], covariances [B, m, m]."""
         count, m = len(points), points.jacobian.shape[2]
         with_forces, with_itself = self.center
-        # of each frame, energy first, against all known forces
+        # covariances of each frame, energy first, with all known forces
         rows = self.solved.new_empty(count, 1 + m, len(self.solved))
         with_mean = self.solved.new_empty(count)
         for row, (x, jacobian) in enumerate(zip(points.x, points.jacobian)):
@@ -117,7 +117,7 @@ class Process:
         known = torch.linalg.solve_triangular(self.factor, rows.flatten(0, 1).mT, upper=False).reshape(-1, count, 1 + m)
         energy = energy - 2 * with_mean + with_itself - known[:, :, 0].square().sum(0)
         forces = forces - torch.einsum("fbm,fbk->bmk", known[:, :, 1:], known[:, :, 1:])
-        energy = energy.clamp(min=0.0)  # rounding may leave less where a frame is known
+        energy = energy.clamp(min=0.0)  # rounding may make it negative at a training frame
         return mean[:, 0], energy, mean[:, 1:], forces
 
 
@@ -130,9 +130,9 @@ def search(
     steps: tuple[float, float] = (0.7, 2.3),
     rounds: int = 3,
 ) -> tuple[Settings, list[dict[str, float]]]:
-    """Length scale and noise of largest marginal likelihood, and everything that was tried.
+    """Length scale and noise of largest marginal likelihood, and all settings tried.
 
-    steps: along ln of each, halved `rounds` − 1 times where none helps; a step of 0 leaves that one as it is
+    steps: in ln of each, halved `rounds` − 1 times when none improves; a step of 0 keeps that setting
     """
     kind, tried = start.kernel.kind, dict[tuple[float, float], float]()
 

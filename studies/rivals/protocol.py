@@ -1,11 +1,10 @@
-"""What every rival is held to: frames and metrics of `equibayes compare bundled:ethanol@train --test bundled:ethanol@test`.
+"""Frames and metrics of all rivals, those of `equibayes compare bundled:ethanol@train --test bundled:ethanol@test`.
 
-1000 frames of the bundled split `train`, of which 30 are held back; with `frames` = N the first N + 30 of them, as in examples/rmd17.
-Test frames are always the same, and nothing but the metrics looks at their labels.
+1000 frames of the bundled split `train`, of which 30 are held back; with `frames` = N the first N + 30 of them, as in
+studies/rmd17.  Test frames are always the same, and only the metrics use their labels.
 """
 
-import json
-import sys
+import argparse
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,22 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks.provenance import provenance
 from equibayes.data import Dataset, read
 from equibayes.evaluation.evaluated import Evaluated
 from equibayes.evaluation.tables import measure
-from equibayes.files import write_text
 from equibayes.run.prepare import hold_back
 from equibayes.run.settings import SampleConfig, sample_config
+from studies.shared.results import provenance, save_json
 
 TRAIN, TEST = "bundled:ethanol@train", "bundled:ethanol@test"
 
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """together: what `obtain` splits itself into learned and held_back, as we do here; config: the networks' settings."""
+    """together: learned and held_back frames, which training splits in the same way; config: settings of the networks."""
 
     together: Dataset
     learned: Dataset
@@ -39,7 +37,7 @@ class Frames:
 
 
 def frames_of(count: int | None, *, seed: int = 0, test: int | None = None) -> Frames:
-    """count: frames to learn from (None: all but those held back); test: how many of the test frames (None: all)."""
+    """count: training frames (None: all but those held back); test: number of test frames (None: all)."""
     config = sample_config("quick", None, {"seed": seed})
     whole = read(TRAIN)
     together = whole if count is None else whole[: count + config.data.validation]
@@ -48,7 +46,7 @@ def frames_of(count: int | None, *, seed: int = 0, test: int | None = None) -> F
 
 @dataclass
 class Clock:
-    """Seconds by name: `wall` as everybody sees them, `cpu` summed over threads, which other programs disturb less."""
+    """Seconds by name: `wall` time, and `cpu` time summed over threads, which other programs disturb less."""
 
     wall: dict[str, float] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
@@ -58,6 +56,18 @@ class Clock:
         began = time.monotonic(), time.process_time()
         yield
         self.wall[name], self.cpu[name] = time.monotonic() - began[0], time.process_time() - began[1]
+
+
+def begin(parser: argparse.ArgumentParser, frames: int | None = None) -> tuple[argparse.Namespace, Frames, Clock]:
+    """The options that trained rivals share, their frames and a clock; frames: default of --frames (None: 970)."""
+    words = f"training frames (default {frames or 970})"
+    parser.add_argument("--frames", type=int, default=frames, metavar="N", help=words)
+    parser.add_argument("--folder", type=Path, required=True, help="keeps the networks, in FOLDER/970 or FOLDER/N")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="folder for the results")
+    parser.add_argument("--seed", type=int, default=0, help="seed of networks and held-back frames (default 0)")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    return options, frames_of(options.frames, seed=options.seed), Clock()
 
 
 def arrays_of(data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -74,7 +84,7 @@ def evaluated(
     energy: tuple[np.ndarray, np.ndarray, float],
     forces: tuple[np.ndarray, np.ndarray, float],
 ) -> Evaluated:
-    """Predictions of n frames as the package's metrics want them.
+    """Predictions of n frames in the form that the metrics need.
 
     energy, forces: mean, epistemic σ (both [n] eV, and [n, a, 3] eV/Å) and one aleatoric σ for all
     """
@@ -104,7 +114,7 @@ def scale_of(error: np.ndarray, sigma: np.ndarray) -> float:
 
 
 def held_back_factors(held: Evaluated) -> tuple[float, float]:
-    """The factors on σ of forces and of energies that held-back frames ask for."""
+    """Factors on force and energy σ from the held-back frames."""
     return scale_of(held.force_error, held.force_sigma), scale_of(held.energy_error, held.energy_sigma)
 
 
@@ -117,7 +127,7 @@ def scaled(result: Evaluated, forces: float, energy: float) -> Evaluated:
 
 
 def write(path: Path, frames: Frames, methods: dict[str, Evaluated], clock: Clock, **about: Any) -> None:
-    """Metrics of each method (or variant of one) on the test frames, with everything that they rest on."""
+    """Metrics of each method (or variant) on the test frames, with settings and provenance."""
     content = {
         "data": {"train": TRAIN, "test": TEST},
         "frames": {name: len(getattr(frames, name)) for name in ("learned", "held_back", "test")},
@@ -129,7 +139,7 @@ def write(path: Path, frames: Frames, methods: dict[str, Evaluated], clock: Cloc
         "provenance": provenance(),
         "methods": {name: measure(result) for name, result in methods.items()},
     }
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    save_json(path, content)
     for name, values in content["methods"].items():
         print(summary(name, values), flush=True)
 

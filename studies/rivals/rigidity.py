@@ -6,7 +6,7 @@ squared loss is a linear regression in w, and its Hessian tells how rigid each p
     H = Σ w_E f fᵀ + w_F Σ g gᵀ + ζ² I        over training frames and their force components, weights as in the loss
     σ_E² = α_E² fᵀ H⁻¹ f,   σ_F² = α_F² gᵀ H⁻¹ g
 
-α and ζ are set on held-back frames by likelihood: that of forces chooses ζ, and each of the two its own α.
+α and ζ maximise the likelihood of the held-back frames: ζ that of the forces, α_F and α_E each their own.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ EDGES_AT_ONCE = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Of n frames of one molecule.  energy [n, C], f;  forces [n, 3a, C], g in 1/Å; times the last layer (eV) energies and forces."""
+    """Of n frames of one molecule.  energy [n, C], f;  forces [n, 3a, C], g in 1/Å; times the last layer (eV) they are energies and forces."""
 
     energy: np.ndarray
     forces: np.ndarray
@@ -87,13 +87,13 @@ class Rigidity:
 def rigidity(
     matrix: np.ndarray, held_back: Features, energy_error: np.ndarray, force_error: np.ndarray
 ) -> tuple[Rigidity, list[dict[str, float]]]:
-    """The ridge and α of largest likelihood of the errors on held-back frames, [n] eV and [n, 3a] eV/Å; and all that were tried."""
+    """The ridge and α of largest likelihood of the errors on held-back frames, [n] eV and [n, 3a] eV/Å; and all tried."""
     scale = np.trace(matrix) / len(matrix)
     tried, found = [], []
     for ridge in RIDGES:
         inverse = np.linalg.inv(matrix + ridge * scale * np.eye(len(matrix)))
         forces, energy = spread(held_back.forces, inverse), spread(held_back.energy, inverse)
-        # for a given shape of σ the best factor is known, and with it the mean of ln N(error; 0, σ²)
+        # the best factor, and with it the mean of ln N(error; 0, σ²), are known in closed form
         alpha = np.sqrt(np.mean(np.square(force_error / forces)))
         likelihood = -np.log(alpha * forces).mean() - 0.5 * (1 + np.log(2 * np.pi))
         alpha_energy = np.sqrt(np.mean(np.square(energy_error / energy)))
