@@ -33,7 +33,7 @@ TRAIN_FROM, VALIDATE_FROM = range(1, 1501), range(1501, 1601)
 TRAIN, VALIDATE = 50, 15
 """Frames of each length."""
 EVERY = 10
-STORED = "steps divisible by {} of the test steps"
+STORED = "every {}th of the test steps"
 
 
 def drawn_steps(length: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -105,7 +105,9 @@ def _write_test(record: trajectory.Record, length: int, steps: np.ndarray, outpu
         r_unit=np.array("Ang"),
         step=steps.astype(np.int16),
         relaxed_positions=centred(record.positions[0]).astype(np.float32),
-        about=np.array("GFN2-xTB, see provenance.json; energies relative to the relaxed geometry"),
+        about=np.array(
+            "GFN2-xTB, see provenance.json; energies relative to the relaxed geometry; see step for the steps stored"
+        ),
     )
 
 

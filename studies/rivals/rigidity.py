@@ -27,7 +27,7 @@ EDGES_AT_ONCE = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Of n frames of one molecule.  energy [n, C], f;  forces [n, 3a, C], g in 1/Å; times the last layer (eV) they are energies and forces."""
+    """Of n frames of one molecule.  energy [n, C], f;  forces [n, 3a, C], g in 1/Å; times the last layer (eV): energies, forces."""
 
     energy: np.ndarray
     forces: np.ndarray
