@@ -1,42 +1,39 @@
-"""Domain shift, part 1: sample and test one study; each method's numbers are written as soon as they are there.
+"""Domain shift: sample and test one case; the numbers of each method are written as soon as they are known.
 
-    python examples/domain_shift/study.py pedot   --device cuda --folder work --output results/domain-shift
-    python examples/domain_shift/study.py alkanes --device cuda --folder work --output results/domain-shift --data ALKANES
-    python examples/domain_shift/study.py 3bpa    --device cuda --folder work --output results/domain-shift
-    python examples/domain_shift/study.py pedot   --quick --folder work --output out      half a minute on a CPU, to see that it runs
+    python -m studies.domain_shift pedot   --device cuda --folder work --output results/domain-shift
+    python -m studies.domain_shift alkanes --device cuda --folder work --output results/domain-shift --data ALKANES
+    python -m studies.domain_shift 3bpa    --device cuda --folder work --output results/domain-shift
+    python -m studies.domain_shift pedot   --quick --folder work --output out      half a minute on a CPU, to see that it runs
 
-A killed run goes on with the same command; what is finished is left as it is.  Needs torch, numpy, safetensors and vesin only.
-`tables.py` makes tables and figures of the results.
+A killed run continues with the same command; finished methods are not repeated.  Needs torch, numpy, safetensors and vesin
+only.  `python -m studies.domain_shift.tables` makes tables and figures of the results.
 """
 
 import argparse
 import json
-import sys
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from cases import CASES, INSIDE, Case, small
-from measures import TIMES_INSIDE, curves, detection, inside_error, measured
 
-from equibayes.baselines.contestants import METHODS, Contestant, obtain
+from equibayes.baselines.contestants import METHODS, Contestant
 from equibayes.config import parse_overrides
 from equibayes.errors import InputError
 from equibayes.evaluation.evaluated import Evaluated, evaluate_each, recalibrated
-from equibayes.files import make_folder, write_text
+from equibayes.files import make_folder
 from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
-from equibayes.run.loop import Interrupted
 from equibayes.run.progress import PlainDisplay
 from equibayes.run.settings import SampleConfig, sample_config
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks.provenance import provenance
+from studies.domain_shift.cases import CASES, INSIDE, Case, small
+from studies.domain_shift.measures import TIMES_INSIDE, curves, detection, inside_error, measured
+from studies.shared.options import add_commit, add_device, add_folders, add_quick, add_settings, parser_of, start
+from studies.shared.results import provenance, read_json, save_json
+from studies.shared.runs import contestant as contestant_of
 
 DEFAULT_METHODS = ("bayes", "dropout", "ensemble")
 MEMBERS = 8
@@ -44,14 +41,14 @@ MEMBERS = 8
 
 
 def settings(case: Case, options: argparse.Namespace) -> SampleConfig:
-    """The preset `standard`, what the study needs, what the user says; frames to validate on are given by the study."""
+    """The preset `standard`, the settings of the case, those of the user; the case gives the validation frames."""
     own: dict[str, Any] = {"seed": options.seed, "data": {"validation": 0}, "output": {"checkpoint_seconds": 20.0}}
     network = None if options.quick else options.network
     return sample_config("standard", network, own, case.settings, parse_overrides(options.set))
 
 
 def settings_of(method: str, case: Case, config: SampleConfig) -> SampleConfig:
-    """As many networks in an ensemble as there are chains, each with the steps of a chain, its cycles included."""
+    """An ensemble has as many networks as there are chains, each with the steps of a chain including its cycles."""
     if method != "ensemble":
         return config
     steps = config.schedule(len(case.train)).total_steps
@@ -59,7 +56,7 @@ def settings_of(method: str, case: Case, config: SampleConfig) -> SampleConfig:
 
 
 def latest_first(posterior: Posterior) -> Posterior:
-    """The last sample of every chain stands first: the first k samples are then from k chains, and furthest from their starts."""
+    """The last sample of every chain first, so that the first k samples are the latest ones of k chains."""
     keys = zip((-posterior.step).tolist(), posterior.chain.tolist())
     order = [index for _, index in sorted((key, index) for index, key in enumerate(keys))]
     return replace(
@@ -84,7 +81,7 @@ def report(case: Case, contestant: Contestant, device: str) -> dict[str, Any]:
     kinds = {name: kind for name, (kind, _) in case.tests.items()}
     threshold = TIMES_INSIDE * inside_error([by_k[main] for name, by_k in results.items() if kinds[name] == INSIDE])
     fresh = {name: recalibrated(by_k[main], calibration) for name, by_k in results.items()}
-    with ThreadPoolExecutor() as pool:  # numpy sorts in all of them at once: a GPU is not kept waiting
+    with ThreadPoolExecutor() as pool:  # numpy sorts in several threads, so that the GPU does not wait
         jobs = {
             name: {
                 "raw": {str(k): pool.submit(measured, result, threshold) for k, result in by_k.items()},
@@ -132,76 +129,62 @@ def detect(kinds: dict[str, str], results: dict[str, Evaluated]) -> dict[str, An
 
 
 def run(case: Case, options: argparse.Namespace) -> None:
-    """Method by method: sample or train, test, write."""
+    """Sample or train, test and write every method."""
     config = settings(case, options)
     folder, output = make_folder(options.folder / case.name), make_folder(options.output / case.name)
     for method in options.methods:
         file = output / f"{method}.json"
         own = settings_of(method, case, config)
         key = {"settings": json.loads(json.dumps(own.to_dict())), "data": case.fingerprints()}
-        if file.exists():
-            there = json.loads(file.read_text(encoding="utf-8"))
+        there = read_json(file)
+        if there is not None:
             if any(there.get(name) != value for name, value in key.items()):
-                raise InputError(f"{file}: was made with other data or settings; name another --output")
-            print(f"{case.name} {method}: there already", flush=True)
+                raise InputError(f"{file}: was made with other data or settings; choose another --output")
+            print(f"{case.name} {method}: already done", flush=True)
             continue
-        contestant = obtain(
+        contestant = contestant_of(
             method, case.train, own, folder, validation=case.validation, device=options.device, display=PlainDisplay()
         )
-        about = provenance()
-        about["commit"] = options.commit or about["commit"]
         found = {
             "case": case.name,
             "method": method,
             **key,
             "seed": options.seed,
-            "provenance": about,
+            "provenance": provenance(options.commit),
             "precision": own.precision if options.device.startswith("cuda") else "float32",
             **report(case, contestant, options.device),
         }
-        write_text(file, json.dumps(found) + "\n")
+        save_json(file, found, indent=None)
         print(f"{case.name} {method}: {said(found)}", flush=True)
 
 
 def said(found: dict[str, Any]) -> str:
-    """One line: error and σ of every test set."""
+    """Errors and σ of every test set in one line."""
     k = str(found["k"])
     values = [(name, each["raw"][k]) for name, each in found["sets"].items()]
     words = [f"{name} {1e3 * v['force_rmse']:.1f} (σ {1e3 * v['rms_sigma']:.1f})" for name, v in values]
     return f"RMS errors of forces, meV/Å: {', '.join(words)}; {found['sampling_seconds'] or 0:.0f} s"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=CASES, help="which study")
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("case", choices=CASES, help="data set")
     parser.add_argument("--data", type=Path, help="folder of its npz files (default: where the repository has them)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
-    parser.add_argument("--folder", type=Path, default=Path("build/domain-shift"), help="posteriors and checkpoints")
-    parser.add_argument("--output", type=Path, default=Path("results/domain-shift"), help="where CASE/METHOD.json go")
+    add_device(parser, "cuda" if torch.cuda.is_available() else "cpu")
+    add_folders(parser, "domain-shift")
     parser.add_argument(
         "--methods", nargs="+", choices=METHODS, default=DEFAULT_METHODS, help="bayes dropout ensemble by default"
     )
-    parser.add_argument(
-        "--set",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="settings that differ from the study's: burn_in.steps=8000",
-    )
-    parser.add_argument("--network", help="another network than `paper`: tiny, small, …")
-    parser.add_argument("--seed", type=int, default=0, help="of splits, chains and minibatches")
-    parser.add_argument("--commit", help="of the code, where there is no git")
-    parser.add_argument("--quick", action="store_true", help="a tiny network and few frames: shows that it runs")
-    options = parser.parse_args(arguments)
+    add_settings(parser)
+    parser.add_argument("--network", help="network preset (default: paper)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of splits, chains and minibatches (default 0)")
+    add_commit(parser)
+    add_quick(parser, "a tiny network and few frames")
+    options = parser.parse_args()
     make, place = CASES[options.case]
     case = make(options.data or place, options.seed)
     run(small(case) if options.quick else case, options)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        raise SystemExit(f"study.py: {error}") from None
-    except Interrupted as stop:
-        raise SystemExit(f"study.py: {stop}; the same command goes on") from None
+    start(main)

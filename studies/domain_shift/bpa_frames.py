@@ -1,25 +1,24 @@
 """3BPA at one level of theory: frames of 300 K labelled again with GFN2-xTB, and frames from dynamics with it at 300, 600 and 1200 K.
 
-    python examples/domain_shift/bpa_frames.py ../shared/data/3bpa --folder bpa-runs       about half an hour on one core
+    python -m studies.domain_shift.bpa_frames 3BPA --folder bpa-runs       about half an hour on one core
 
-The public frames have labels of another level, so they cannot be tested beside frames that our own engine drives hot.  Hence:
+The public frames have labels of another level of theory and cannot be combined with hot frames from our engine.  Hence:
 
 | file                  | frames | what                                                              |
 |-----------------------|--------|-------------------------------------------------------------------|
 | bpa_train.npz         | 500    | all of train_300K.xyz.gz, labelled with GFN2-xTB                  |
-| bpa_300K.npz          | 500    | evenly out of test_300K.xyz.gz, labelled with GFN2-xTB            |
-| bpa_md_300K.npz       | 250    | Langevin dynamics with GFN2-xTB: what the change of engine alone does to the frames |
+| bpa_300K.npz          | 500    | evenly spaced in test_300K.xyz.gz, labelled with GFN2-xTB            |
+| bpa_md_300K.npz       | 250    | Langevin dynamics with GFN2-xTB: effect of the change of engine on the frames |
 | bpa_md_600K.npz, 1200K | 250 each | the same, hotter                                                 |
 
-Every trajectory starts from another training frame, runs 500 fs to forget it, and then gives a frame every 20 fs.  A killed run
-continues where it was.  Bonds that broke are counted in provenance.json; the frames are kept.
+Every trajectory starts from a different training frame, is equilibrated for 500 fs and then gives a frame every 20 fs.  A
+killed run continues.  Frames with broken bonds are kept and listed in provenance.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import json
 import platform
 import time
 from dataclasses import replace
@@ -30,12 +29,14 @@ import numpy as np
 from ase.data import covalent_radii
 
 from equibayes.data import Dataset, Structure, read
-from equibayes.files import write_atomically, write_text
+from equibayes.files import write_atomically
 from equibayes.labelling.blas import preload_environment
 from equibayes.labelling.calculator import LabellerCalculator
 from equibayes.labelling.labellers import Labeller, Refusal
 from equibayes.learning.propose import bare
 from equibayes.simulate.integrators import Conditions, Integrator
+from studies.shared.options import add_quick, parser_of
+from studies.shared.results import save_json
 
 TEMPERATURES = (300, 600, 1200)
 STARTS, FRAMES = 10, 25
@@ -45,16 +46,18 @@ EQUILIBRATION, BETWEEN = 1000, 40
 FRICTION_TIME_FS = 50.0
 ENGINE, SETTINGS = "gfn2-xtb", {"accuracy": 1.0}
 BROKEN = 1.6
-"""A bond of the training frames is broken beyond so many times the sum of covalent radii: 2.4 Å for two carbon atoms."""
+"""A bond is broken beyond this multiple of the sum of covalent radii: 2.4 Å for two carbon atoms."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("source", type=Path, help="folder with train_300K.xyz.gz and test_300K.xyz.gz")
-    parser.add_argument("--folder", type=Path, default=Path("bpa-runs"), help="unfinished trajectories and labels")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "data", help="where the npz files go")
-    parser.add_argument("--seed", type=int, default=0, help="of starts, velocities and thermostat")
-    parser.add_argument("--quick", action="store_true", help="a minute or less: 3 frames a set, to see that it runs")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("bpa-runs"), help="folder for unfinished trajectories and labels"
+    )
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "data", help="folder for the npz files")
+    parser.add_argument("--seed", type=int, default=0, help="seed of starts, velocities and thermostat")
+    add_quick(parser, "a minute or less, 3 frames per set")
     given = parser.parse_args()
     for folder in (given.folder, given.output):
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,20 +77,20 @@ def main() -> None:
                 conditions = Conditions("langevin", temperature, tau=FRICTION_TIME_FS, seed=given.seed + start)
                 file = given.folder / f"{name}_{start}.npz"
                 sets[name] += trajectory(train[start], conditions, engine, file, frames, wait, between)
-    # every label anew, from its own start and on the positions as they are stored: all are made in one way
+    # all frames are labelled again in the same way, at the positions as stored
     with Labeller(ENGINE, SETTINGS) as engine:
         kept = {name: labelled(name, found, engine, given.folder) for name, found in sets.items()}
         origin = provenance(engine, given, chosen.tolist(), kept, bonds(train))
     for name, found in kept.items():
         save(given.output / f"{name}.npz", found)
-    write_text(given.output / "provenance.json", json.dumps(origin, indent=2, ensure_ascii=False) + "\n")
+    save_json(given.output / "provenance.json", origin)
     print(f"{given.output}: {sum(map(len, kept.values()))} frames, {time.monotonic() - began:.0f} s")
 
 
 def trajectory(
     start: Structure, conditions: Conditions, engine: Labeller, file: Path, frames: int, wait: int, between: int
 ) -> list[Structure]:
-    """Frames of one run.  Its file holds those so far and what the next step needs."""
+    """Frames of one run.  Its file holds the frames so far and the state for the next step."""
     atoms = bare(start).to_atoms()
     atoms.calc = LabellerCalculator(engine)
     mover = Integrator(atoms, conditions)
@@ -100,7 +103,7 @@ def trajectory(
     while len(found) < frames:
         first = wait + (len(found) - 1) * between if found else 0
         for step in range(first, wait + len(found) * between):
-            # a generator for each step: the noise does not depend on when a run was stopped and continued
+            # one generator per step: the noise does not depend on where a run was interrupted
             mover.dynamics.rng = np.random.default_rng([conditions.seed, int(conditions.temperature), step])
             mover.step()
         found.append(atoms.positions.copy())
@@ -117,7 +120,7 @@ def trajectory(
 
 
 def labelled(name: str, structures: list[Structure], engine: Labeller, folder: Path) -> list[Structure]:
-    """With the engine's labels, which `folder` keeps in parts; a structure that it refuses is left out and named."""
+    """With the engine's labels, which `folder` keeps in parts; a structure that it refuses is left out and reported."""
     found = []
     for first in range(0, len(structures), 100):
         part, file = structures[first : first + 100], folder / f"labels_{name}_{first}.npz"
@@ -140,13 +143,13 @@ def labelled(name: str, structures: list[Structure], engine: Labeller, folder: P
 
 
 def stored(structure: Structure) -> Structure:
-    """About the middle and in single precision, as in the file: the label belongs to exactly these positions."""
+    """Centred and in single precision, as in the file: the label belongs to exactly these positions."""
     middle = structure.positions - structure.positions.mean(0)
     return replace(bare(structure), positions=middle.astype(np.float32).astype(np.float64))
 
 
 def save(file: Path, structures: list[Structure]) -> None:
-    """In the names of sGDML files: eV, Å, eV/Å."""
+    """With the keys of sGDML files: eV, Å, eV/Å."""
     write_npz(
         file,
         z=structures[0].numbers.astype(np.uint8),
@@ -192,7 +195,7 @@ def provenance(
     kept: dict[str, list[Structure]],
     known: tuple[np.ndarray, np.ndarray],
 ) -> dict[str, Any]:
-    """What the frames rest on."""
+    """Engine, versions and settings of the frames."""
     return {
         **engine.provenance,
         "linear_algebra": "MKL, sequential" if preload_environment() else "as in the wheel of tblite",

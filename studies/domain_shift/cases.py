@@ -1,6 +1,6 @@
-"""What each study learns from, what it calibrates on, and on what it is tested: frames like those it learned from, and others.
+"""Training, held-back and test frames of each case; test frames are in distribution or shifted.
 
-| study   | learned from                          | held back | like them              | a domain shift         |
+| case    | training frames                       | held back | in distribution        | shifted                |
 |---------|---------------------------------------|-----------|------------------------|------------------------|
 | pedot   | 50 + 50 frames of 8 and 12 units      | 15 + 15   | later steps of 8, 12   | 16 units               |
 | alkanes | 250 frames each of C4, C5, C6, C7     | 30 in all | the other C4–C7 frames | C8, C9, C10            |
@@ -21,7 +21,7 @@ from equibayes.run.prepare import hold_back
 HERE = Path(__file__).resolve().parent
 HELD_BACK = 30
 INSIDE, CONTROL, OUTSIDE = "inside", "control", "outside"
-"""Like the training frames; like them but made in another way; shifted."""
+"""In distribution; the same conditions but generated in another way; shifted."""
 ALKANES_OF_EACH = 250
 
 
@@ -48,10 +48,10 @@ class Case:
 
 
 def pedot(folder: Path, seed: int) -> Case:
-    """The paper's split.  Molecules of 106 to 210 atoms, so few of them make a minibatch.
+    """The paper's split, with every tenth test frame.  Molecules of 106 to 210 atoms, so that minibatches are small.
 
-    Energies are relative to the relaxed chain.  One shift a species carries their mean over to 16 units, so that energies of the longer
-    chain can be compared, as in the paper; an offset for each length would leave them open.
+    Energies are relative to the relaxed chain.  One shift per species extrapolates their mean to 16 units, so that energies of the longer
+    chain can be compared, as in the paper; an offset for each length would leave them undefined.
     """
     del seed  # the split is fixed
     sizes = {"burn_in": {"steps": 8_000, "batch_size": 2}, "cycles": {"batch_size": 2}}
@@ -70,7 +70,7 @@ def pedot(folder: Path, seed: int) -> Case:
 
 
 def alkanes(folder: Path, seed: int) -> Case:
-    """Energies are relative to each molecule's own minimum: one offset a molecule, and none is known for those not learned from."""
+    """Energies are relative to the minimum of each molecule: one offset per molecule, unknown for unseen molecules."""
     train, held, tests = [], [], {}
     for index, carbons in enumerate(range(4, 8)):
         frames = read(folder / f"c{carbons:02d}.npz")
@@ -86,8 +86,8 @@ def alkanes(folder: Path, seed: int) -> Case:
 
 
 def bpa(folder: Path, seed: int) -> Case:
-    """Labels of GFN2-xTB throughout (see bpa_frames.py).  Dynamics with GFN2-xTB made the hot frames, but not those of 300 K; a control
-    set of such dynamics at 300 K shows what this alone does."""
+    """Labels of GFN2-xTB throughout (see bpa_frames.py).  The hot frames come from dynamics with GFN2-xTB, those at 300 K
+    do not; a control set from such dynamics at 300 K shows the effect of this difference."""
     train, validation = hold_back(read(folder / "bpa_train.npz"), HELD_BACK, seed)
     return Case(
         "3bpa",
@@ -103,7 +103,7 @@ def bpa(folder: Path, seed: int) -> Case:
 
 
 def small(case: Case) -> Case:
-    """A few frames of everything, to see that a study runs."""
+    """A few frames of each set, to see that the study runs."""
     sizes = {"burn_in": {"steps": 20, "batch_size": 2}, "cycles": {"length": 4, "batch_size": 2}}
     network = {"num_features": 4, "num_layers": 2, "l_max": 1, "radial_mlp_width": 8, "radial_mlp_depth": 1}
     output = {"output": {"validations": 2}}
@@ -118,7 +118,7 @@ def small(case: Case) -> Case:
 
 
 def evenly(frames: Dataset, count: int) -> Dataset:
-    """At most that many, spread over the whole."""
+    """At most `count` frames, evenly spaced."""
     return frames.subset(np.linspace(0, len(frames) - 1, min(count, len(frames))).round().astype(int))
 
 
@@ -127,4 +127,4 @@ CASES: dict[str, tuple[Callable[[Path, int], Case], Path]] = {
     "alkanes": (alkanes, HERE.parents[2] / "shared/data/alkanes"),
     "3bpa": (bpa, HERE / "data"),
 }
-"""How each is made, and where its data lie unless told otherwise."""
+"""How each case is made, and the default folder of its data."""

@@ -1,4 +1,4 @@
-"""The figures of the studies of domain shift, from what `study.py` wrote.  Each returns file name -> what it shows."""
+"""Figures of the study of domain shift.  Each function returns file name -> caption."""
 
 from pathlib import Path
 from typing import Any
@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from equibayes.evaluation.figures.style import KCAL, MEV, colour, figure, log_ticks, series, styled
+from studies.shared.results import save_figure
 
 MARKERS = {"inside": "o", "control": "s", "outside": "^"}
 Studies = dict[str, dict[str, dict[str, Any]]]
 
 
 def growth(studies: Studies, folder: Path) -> dict[str, str]:
-    """RMS σ against RMS error of every test set, one panel a study."""
+    """RMS σ against RMS error of every test set, one panel per case."""
     with styled():
         drawn, axes = figure(3.3 * len(studies), 3.5, 1, len(studies))
         for axis, (case, methods) in zip(axes[0], studies.items()):
@@ -103,7 +104,7 @@ def _frames(case: str, methods: dict[str, dict[str, Any]], folder: Path) -> dict
 
 
 def _calibration(case: str, methods: dict[str, dict[str, Any]], folder: Path) -> dict[str, str]:
-    """Share of errors inside intervals: above, σ raw; below, recalibrated on held-back frames."""
+    """Fraction of errors inside intervals; top: raw σ, bottom: recalibrated on held-back frames."""
     with styled():
         drawn, axes = figure(3.1 * len(methods), 6.0, 2, len(methods), sharex=True, sharey=True)
         for column, (method, found) in enumerate(methods.items()):
@@ -115,17 +116,17 @@ def _calibration(case: str, methods: dict[str, dict[str, Any]], folder: Path) ->
                     axis.plot([0, *curve["level"], 1], [0, *curve["inside"], 1], label=name, **series(index))
                 axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", title=f"{method}, {kind}")
         for axis in axes[1]:
-            axis.set_xlabel("share that should lie inside")
+            axis.set_xlabel("expected fraction inside")
         for axis in axes[:, 0]:
-            axis.set_ylabel("share that lies inside")
+            axis.set_ylabel("observed fraction inside")
         axes[0, 0].legend(loc="lower right", fontsize=6.5)
         return _save(
-            drawn, folder, f"{case}-calibration.png", f"{case}: reliability; below the diagonal σ is too small"
+            drawn, folder, f"{case}-calibration.png", f"{case}: calibration curves; below the diagonal σ is too small"
         )
 
 
 def _roc(case: str, methods: dict[str, dict[str, Any]], folder: Path) -> dict[str, str]:
-    """Errors above three times the MAE inside the distribution, found by σ, on every set."""
+    """Detection by σ of errors above three times the in-distribution MAE, on every set."""
     with styled():
         drawn, axes = figure(3.3 * len(methods), 3.6, 1, len(methods), sharex=True, sharey=True)
         for axis, (method, found) in zip(axes[0], methods.items()):
@@ -136,16 +137,19 @@ def _roc(case: str, methods: dict[str, dict[str, Any]], folder: Path) -> dict[st
                     label = f"{name}: {values['force_auc_relative']:.3f}"
                     axis.plot(curve["false"], curve["found"], label=label, **series(index))
             axis.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal", title=method)
-            axis.set_xlabel("share of good components flagged")
+            axis.set_xlabel("false positive rate")
             axis.legend(loc="lower right", fontsize=6.5, title="AUC", title_fontsize=6.5)
-        axes[0, 0].set_ylabel("share of outliers found")
+        axes[0, 0].set_ylabel("true positive rate")
         return _save(
-            drawn, folder, f"{case}-roc.png", f"{case}: force errors above three times the MAE inside, found by σ"
+            drawn,
+            folder,
+            f"{case}-roc.png",
+            f"{case}: force errors above three times the in-distribution MAE, detected by σ",
         )
 
 
 def _diagonal(axis: Any, points: np.ndarray) -> None:
-    """Logarithmic axes of equal range, with the line on which σ is the error."""
+    """Logarithmic axes of equal range, with the line on which σ equals the error."""
     positive = points[points > 0]
     low, high = positive.min() / 1.25, positive.max() * 1.25
     axis.plot([low, high], [low, high], color=colour("muted"), linewidth=1, linestyle=(0, (2, 2)))
@@ -155,5 +159,5 @@ def _diagonal(axis: Any, points: np.ndarray) -> None:
 
 
 def _save(drawn: Any, folder: Path, name: str, words: str) -> dict[str, str]:
-    drawn.savefig(folder / name, dpi=150, facecolor="white")
+    save_figure(drawn, folder / name)
     return {name: words}

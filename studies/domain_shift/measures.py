@@ -1,6 +1,6 @@
-"""The numbers of a domain shift: does σ grow where errors grow, in and out of the distribution?
+"""Metrics of a domain shift: does σ grow with the error, in and out of distribution?
 
-eV, Å.  `Evaluated` holds predictions beside labels; everything here is a pure function of such.
+eV, Å.  Pure functions of `Evaluated`, which holds predictions and labels.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from equibayes.evaluation.metrics import OUTLIER_THRESHOLD, Undefined
 from equibayes.evaluation.tables import component_metrics
 
 TIMES_INSIDE = 3.0
-"""A force component is also an outlier if it errs by so many times the mean absolute error inside the distribution."""
+"""Errors above this multiple of the in-distribution mean absolute error also count as outliers."""
 WANTED = ("mae", "rmse", "mll", "nece", "miscalibration_area", "coverage_68", "coverage_95", "auc", "spearman", "ence")
 LEVELS = np.linspace(0.05, 0.95, 19)
 FRAMES_SHOWN = 150
@@ -30,7 +30,7 @@ def inside_error(results: Sequence[Evaluated]) -> float:
 
 
 def measured(result: Evaluated, threshold: float) -> dict[str, Any]:
-    """Everything that is said about one test set; `threshold` in eV/Å is that of `force_auc_relative`."""
+    """All metrics of one test set; `threshold` in eV/Å is that of `force_auc_relative`."""
     error, sigma = result.force_error, result.force_sigma
     known = np.isfinite(result.energy_true)
     energy_error, energy_sigma = result.energy_error[known], result.energy_sigma[known]
@@ -57,10 +57,10 @@ def measured(result: Evaluated, threshold: float) -> dict[str, Any]:
 
 
 def detection(inside: Sequence[Evaluated], others: dict[str, Evaluated]) -> dict[str, Any]:
-    """ROC AUC with which a frame's σ tells each of the other sets from those inside: 0.5 is chance.
+    """ROC AUC for separating each of the other sets from those in distribution by the σ of a frame; 0.5 is chance.
 
-    The largest σ of a frame rises with the number of its atoms alone; its root mean square does not.  Where molecules differ in
-    size the second is the fairer score.
+    The largest σ of a frame increases with its number of atoms; its root mean square does not, and is the fairer score
+    where molecules differ in size.
     """
     own = {name: np.concatenate([frame_scores(result)[name] for result in inside]) for name in FRAME_SCORES}
     return {
@@ -84,7 +84,7 @@ def frame_scores(result: Evaluated) -> dict[str, np.ndarray]:
 
 
 def curves(result: Evaluated, threshold: float) -> dict[str, Any]:
-    """What the figures need, thinned."""
+    """Data of the figures, thinned."""
     error, sigma = result.force_error.ravel(), result.force_sigma.ravel()
     length, width = np.linalg.norm(result.force_error, axis=1), np.linalg.norm(result.force_sigma, axis=1)
     reach = float(np.quantile(np.abs(error), 0.999)) * 1.1
@@ -118,7 +118,7 @@ def _frame_rms(result: Evaluated, values: np.ndarray) -> np.ndarray:
 
 
 def _up_to_a_constant(result: Evaluated) -> float | None:
-    """Mean absolute error of energies, eV, after the mean error of every molecule is taken off."""
+    """Mean absolute error of energies, eV, minus the mean error of every molecule."""
     if any(s.energy is None for s in result.structures):
         return None
     error = result.energy_mean - np.array([s.energy for s in result.structures])
@@ -137,5 +137,5 @@ def _or_none(metric: Callable[[], float]) -> float | None:
 
 
 def _listed(values: np.ndarray) -> list[float]:
-    """Four digits are enough for a drawing."""
+    """Four digits are enough for a figure."""
     return [float(f"{value:.4g}") for value in values]

@@ -1,25 +1,24 @@
-"""Domain shift, part 2: tables (README.md) and figures (PNG) of what `study.py` found.
+"""Tables (README.md) and figures (PNG) of the study of domain shift.
 
-    python examples/domain_shift/tables.py results/domain-shift
+    python -m studies.domain_shift.tables results/domain-shift
 
-Works with whatever studies and methods are there and says what is missing.  A file notes.md in the folder, written by hand, is put
-in front of the tables.
+Uses all finished cases and methods and lists missing ones.  The text of notes.md in the folder, written by hand, comes first.
 """
 
-import argparse
-import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import figures
-
 from equibayes.files import write_text
 from equibayes.units import KCAL_PER_MOL
+from studies.domain_shift import figures
+from studies.shared import tables
+from studies.shared.options import parser_of
+from studies.shared.results import read_json
 
 Found = dict[str, dict[str, Any]]
-"""Method -> what study.py wrote about it."""
+"""Method -> its JSON file."""
 Value = Callable[[dict[str, Any]], Any]
 
 TITLES = {
@@ -29,11 +28,7 @@ TITLES = {
 }
 METHODS = ("bayes", "ensemble", "dropout", "point")
 EXPECTED = METHODS[:3]
-ABSENT = "–"
-
-
-def mev(key: str) -> Value:
-    return lambda values: None if values[key] is None else 1e3 * values[key]
+THINNED = " The repository stores every tenth of the test frames."
 
 
 def plain(key: str, scale: float = 1.0) -> Value:
@@ -41,7 +36,7 @@ def plain(key: str, scale: float = 1.0) -> Value:
 
 
 def kcal(key: str) -> Value:
-    """In the paper's unit: errors are divided by it, densities are multiplied."""
+    """In kcal/mol, the unit of the paper."""
 
     def convert(values: dict[str, Any]) -> Any:
         value = values[key]
@@ -54,44 +49,48 @@ def kcal(key: str) -> Value:
     return convert
 
 
+def mev(key: str) -> Value:
+    return plain(key, 1e3)
+
+
+def percent(key: str) -> Value:
+    return plain(key, 100)
+
+
 FULL: list[tuple[str, Value, str]] = [
-    ("MAE", mev("force_mae"), ".1f"),
-    ("RMSE", mev("force_rmse"), ".1f"),
-    ("σ", mev("mean_sigma"), ".1f"),
-    ("epistemic", mev("mean_epistemic"), ".1f"),
-    ("aleatoric", mev("mean_aleatoric"), ".1f"),
+    *((heading, mev(key), ".1f") for heading, key in (("MAE", "force_mae"), ("RMSE", "force_rmse"))),
+    *(
+        (heading, mev(f"mean_{part}"), ".1f")
+        for heading, part in (("σ", "sigma"), ("epistemic", "epistemic"), ("aleatoric", "aleatoric"))
+    ),
     ("MLL", plain("force_mll"), ".3f"),
-    ("in 68 %", plain("force_coverage_68", 100), ".1f"),
-    ("in 95 %", plain("force_coverage_95", 100), ".1f"),
+    *((f"in {level} %", percent(f"force_coverage_{level}"), ".1f") for level in (68, 95)),
     ("NECE", kcal("force_nece"), ".3f"),
     ("area", plain("force_miscalibration_area"), ".3f"),
-    ("AUC 1 kcal", plain("force_auc"), ".3f"),
-    ("AUC 3 × MAE", plain("force_auc_relative"), ".3f"),
-    ("ρ atoms", plain("atom_spearman"), ".2f"),
-    ("ρ frames", plain("frame_spearman"), ".2f"),
+    *(
+        (f"AUC {limit}", plain(key), ".3f")
+        for limit, key in (("1 kcal", "force_auc"), ("3 × MAE", "force_auc_relative"))
+    ),
+    *((f"ρ {part}s", plain(f"{part}_spearman"), ".2f") for part in ("atom", "frame")),
     ("MAE-E", mev("energy_mae_up_to_a_constant"), ".1f"),
 ]
 PAPER_TABLE_2: list[tuple[str, Value, str]] = [
-    ("MAE-F", kcal("force_mae"), ".3f"),
-    ("RMSE-F", kcal("force_rmse"), ".3f"),
-    ("MLL-F", kcal("force_mll"), ".2f"),
-    ("MAE-E", kcal("energy_mae"), ".2f"),
-    ("RMSE-E", kcal("energy_rmse"), ".2f"),
-    ("MLL-E", kcal("energy_mll"), ".2f"),
+    (f"{name.upper()}-{part[0].upper()}", kcal(f"{part}_{name}"), ".3f" if part == "force" and name != "mll" else ".2f")
+    for part in ("force", "energy")
+    for name in ("mae", "rmse", "mll")
 ]
 PAPER_TABLE_3: list[tuple[str, Value, str]] = [
     *PAPER_TABLE_2,
-    ("NECE-F", kcal("force_nece"), ".3f"),
-    ("NECE-E", kcal("energy_nece"), ".3f"),
+    *((f"NECE-{part[0].upper()}", kcal(f"{part}_nece"), ".3f") for part in ("force", "energy")),
     ("area-F", plain("force_miscalibration_area"), ".3f"),
-    ("in 68 %", plain("force_coverage_68", 100), ".1f"),
+    ("in 68 %", percent("force_coverage_68"), ".1f"),
 ]
 LEGEND = (
     "Force components in meV/Å. σ, epistemic, aleatoric: mean standard deviations. MLL: mean ln likelihood (eV, Å). in 68 %, in 95 %: "
-    "share of errors within the intervals that should hold so many. NECE: the paper's calibration error (Å mol/kcal); area: "
-    "miscalibration area. AUC: errors above 1 kcal/(mol Å), or above three times the method's MAE inside the distribution, found by σ. "
-    "ρ: rank correlation of σ and error, over atoms and over frames (RMS). MAE-E: energies in meV after the mean error of each "
-    "molecule is taken off."
+    "fraction of errors within these intervals. NECE: the paper's calibration error (Å mol/kcal); area: "
+    "miscalibration area. AUC: errors above 1 kcal/(mol Å), or above three times the method's MAE in distribution, detected by σ. "
+    "ρ: rank correlation of σ and error, over atoms and over frames (RMS). MAE-E: energies in meV, minus the mean error of each "
+    "molecule."
 )
 
 
@@ -99,19 +98,15 @@ def load(folder: Path) -> dict[str, Found]:
     """Study -> method -> results."""
     found: dict[str, Found] = {}
     for case in TITLES:
-        files = {method: folder / case / f"{method}.json" for method in METHODS}
-        there = {
-            method: json.loads(file.read_text(encoding="utf-8")) for method, file in files.items() if file.exists()
-        }
+        files = {method: read_json(folder / case / f"{method}.json") for method in METHODS}
+        there = {method: content for method, content in files.items() if content}
         if there:
             found[case] = there
     return found
 
 
-def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> str:
-    """A table whose first columns are words."""
-    rule = ["---" if index < words else "--:" for index in range(len(headings))]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [headings, rule, *rows])
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(tables.markdown(headings, rows))
 
 
 def cells(columns: Sequence[tuple[str, Value, str]], values: dict[str, Any] | None) -> list[str]:
@@ -119,7 +114,7 @@ def cells(columns: Sequence[tuple[str, Value, str]], values: dict[str, Any] | No
 
 
 def written(value: float | None, form: str) -> str:
-    return ABSENT if value is None or not math.isfinite(value) else f"{value:{form}}".replace("-", "−")
+    return tables.number(value, form).replace("-", "−")
 
 
 def at(found: dict[str, Any], name: str, kind: str = "raw") -> dict[str, Any]:
@@ -128,7 +123,7 @@ def at(found: dict[str, Any], name: str, kind: str = "raw") -> dict[str, Any]:
 
 
 def growth(studies: dict[str, Found]) -> str:
-    """By what factor errors and σ are larger than inside the distribution."""
+    """Factors by which errors and σ are larger than in distribution."""
     rows = []
     for case, methods in studies.items():
         for method, found in methods.items():
@@ -150,8 +145,17 @@ def growth(studies: dict[str, Found]) -> str:
                         *(written(v, ".2f") for v in ratio),
                     ]
                 )
-    heads = ["study", "set", "method", "error ×", "σ ×", "epistemic σ ×", "σ / error inside", "σ / error there"]
-    return markdown(heads, rows, 3)
+    heads = [
+        "study",
+        "set",
+        "method",
+        "error ×",
+        "σ ×",
+        "epistemic σ ×",
+        "σ / error in distribution",
+        "σ / error shifted",
+    ]
+    return markdown(heads, rows)
 
 
 def pooled(found: dict[str, Any], names: Sequence[str], key: str) -> float:
@@ -161,7 +165,7 @@ def pooled(found: dict[str, Any], names: Sequence[str], key: str) -> float:
 
 
 def detection(studies: dict[str, Found]) -> str:
-    """How well a frame's σ tells frames from elsewhere."""
+    """How well the σ of a frame detects shifted frames."""
     rows = []
     for case, methods in studies.items():
         for method, found in methods.items():
@@ -170,7 +174,7 @@ def detection(studies: dict[str, Found]) -> str:
                 values = [scores["largest"], scores["rms"], scores["largest_epistemic"], again["rms"]]
                 rows.append([case, name, method, *(written(value, ".3f") for value in values)])
     heads = ["study", "set", "method", "largest σ", "RMS σ", "largest epistemic σ", "RMS σ, recalibrated"]
-    return markdown(heads, rows, 3)
+    return markdown(heads, rows)
 
 
 def full(methods: Found) -> str:
@@ -180,7 +184,7 @@ def full(methods: Found) -> str:
         for method, found in methods.items():
             for kind in ("raw", "recalibrated"):
                 rows.append([name, method, kind, *cells(FULL, at(found, name, kind))])
-    return markdown(["set", "method", "σ is", *(heading for heading, _, _ in FULL)], rows, 3)
+    return markdown(["set", "method", "σ is", *(heading for heading, _, _ in FULL)], rows)
 
 
 def table_2(methods: Found) -> str:
@@ -189,7 +193,7 @@ def table_2(methods: Found) -> str:
         for method, found in methods.items():
             for k in dict.fromkeys(["1", str(found["k"])]):
                 rows.append([name, method, k, *cells(PAPER_TABLE_2, found["sets"][name]["raw"].get(k))])
-    return markdown(["test set", "method", "k", *(heading for heading, _, _ in PAPER_TABLE_2)], rows, 3)
+    return markdown(["test set", "method", "k", *(heading for heading, _, _ in PAPER_TABLE_2)], rows)
 
 
 def table_3(methods: Found) -> str:
@@ -198,11 +202,11 @@ def table_3(methods: Found) -> str:
         for method, found in methods.items()
         for k, values in found["sets"]["length 16"]["raw"].items()
     ]
-    return markdown(["method", "k", *(heading for heading, _, _ in PAPER_TABLE_3)], rows, 2)
+    return markdown(["method", "k", *(heading for heading, _, _ in PAPER_TABLE_3)], rows)
 
 
 def costs(methods: Found) -> str:
-    """What each method is and cost."""
+    """Networks, steps and times of each method."""
     rows = []
     for method, found in methods.items():
         config, made = found["settings"], found["provenance"]
@@ -219,7 +223,7 @@ def costs(methods: Found) -> str:
         ]
         rows.append([*row, calibrated, where, found["precision"], str(found["seed"]), made["commit"][:12]])
     heads = ["method", "networks", "steps of each", "batch", "sampling / s", "testing / s", "recalibration"]
-    return markdown([*heads, "hardware", "precision", "seed", "commit"], rows, 1)
+    return markdown([*heads, "hardware", "precision", "seed", "commit"], rows)
 
 
 def study(case: str, methods: Found, drawn: dict[str, str]) -> list[str]:
@@ -227,44 +231,48 @@ def study(case: str, methods: Found, drawn: dict[str, str]) -> list[str]:
     missing = [method for method in EXPECTED if method not in methods]
     data = next(iter(methods.values()))["data"]
     sizes = ", ".join(f"{name} {each['frames']}" for name, each in data.items())
-    parts = [f"## {TITLES[case]}", f"Frames: {sizes}.", costs(methods)]
+    parts = [f"## {TITLES[case]}", f"Frames: {sizes}.{THINNED if case == 'pedot' else ''}", costs(methods)]
     if missing:
         parts.append(f"**Missing:** {', '.join(missing)}.")
     if case == "pedot":
-        parts += ["### Table 2 of the paper, on our data", "kcal/mol and kcal/(mol Å), σ raw.", table_2(methods)]
+        parts += [
+            "### Table 2 of the paper, on our data",
+            "kcal/mol and kcal/(mol Å), σ not recalibrated.",
+            table_2(methods),
+        ]
         parts += ["### Table 3: influence of the number of samples, length 16", table_3(methods)]
     parts += ["### All metrics" if case == "pedot" else "", full(methods), LEGEND]
     parts += [f"![{alt}]({name})" for name, alt in drawn.items()]
     return [part for part in parts if part]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="with CASE/METHOD.json; README.md and figures go there too")
-    folder = parser.parse_args(arguments).folder
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("folder", type=Path, help="folder with CASE/METHOD.json; README.md and figures go there too")
+    folder = parser.parse_args().folder
     studies = load(folder)
     if not studies:
-        raise SystemExit(f"{folder}: no results of study.py; run it first")
+        raise SystemExit(f"{folder}: no results; run python -m studies.domain_shift first")
     notes = folder / "notes.md"
     absent = [TITLES[case] for case in TITLES if case not in studies]
-    parts = ["# Domain shift: does σ grow where errors grow?"]
+    parts = ["# Domain shift: does σ grow with the error?"]
     parts += [notes.read_text(encoding="utf-8").strip()] if notes.exists() else []
     parts += [f"**Not run:** {'; '.join(absent)}."] if absent else []
     parts += [
         "## Growth of errors and of σ",
-        "Root mean squares over force components, against those of the test sets inside the distribution; σ raw.",
+        "Root mean squares over force components, relative to those of the in-distribution test sets; σ not recalibrated.",
         growth(studies),
         *(f"![{alt}]({name})" for name, alt in figures.growth(studies, folder).items()),
-        "## Are frames from elsewhere noticed?",
-        "ROC AUC of telling a frame of the set from one inside, by σ of the frame's atoms; 0.5 is chance. The largest σ rises with the "
-        "number of atoms alone, so where molecules differ in size RMS σ is the fairer score.",
+        "## Are shifted frames detected?",
+        "ROC AUC for separating frames of the set from in-distribution frames by the σ of their atoms; 0.5 is chance. The largest σ "
+        "increases with the number of atoms, so that RMS σ is the fairer score where molecules differ in size.",
         detection(studies),
     ]
     for case, methods in studies.items():
         parts += study(case, methods, figures.of_study(case, methods, folder))
     parts += [
-        "## To repeat",
-        f"```\n{commands(studies)}\npython examples/domain_shift/tables.py results/domain-shift\n```",
+        "## How to reproduce",
+        f"```\n{commands(studies)}\npython -m studies.domain_shift.tables results/domain-shift\n```",
     ]
     write_text(folder / "README.md", "\n\n".join(parts) + "\n")
     made = "; ".join(f"{case} ({', '.join(methods)})" for case, methods in studies.items())
@@ -278,11 +286,11 @@ SETTINGS = (
     ("cycles", "length"),
     ("cycles", "batch_size"),
 )
-"""That have changed, or could have, since results were made; a rival's burn-in is as long as a whole chain."""
+"""Settings that may have changed since the results were made; the burn-in of a rival is as long as a whole chain."""
 
 
 def commands(studies: dict[str, Found]) -> str:
-    """That gave these results."""
+    """The commands that gave these results."""
     lines = []
     for case, methods in studies.items():
         config = methods.get("bayes", next(iter(methods.values())))["settings"]
@@ -290,9 +298,7 @@ def commands(studies: dict[str, Found]) -> str:
             f"{part}.{name}={config[part][name]}" for part, name in SETTINGS if "bayes" in methods or name != "steps"
         ]
         steps = f"--seed {config['seed']} --set {' '.join(values)} precision={config['precision']}"
-        lines.append(
-            f"python examples/domain_shift/study.py {case} --device cuda --methods {' '.join(methods)} {steps}"
-        )
+        lines.append(f"python -m studies.domain_shift {case} --device cuda --methods {' '.join(methods)} {steps}")
     return "\n".join(lines)
 
 

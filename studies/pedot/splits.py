@@ -65,9 +65,8 @@ def _finished(file: Path) -> trajectory.Record:
         done = len(record.energies) - 1
         if done >= trajectory.STEPS:
             return record
-    raise SystemExit(
-        f"{file}: {done} of {trajectory.STEPS} steps; continue with python -m studies.pedot {length} --folder {file.parent}"
-    )
+    remedy = f"continue with python -m studies.pedot {length} --folder {file.parent}"
+    raise SystemExit(f"{file}: {done} of {trajectory.STEPS} steps; {remedy}")
 
 
 def _write_training(records: dict[int, trajectory.Record], output: Path) -> None:
