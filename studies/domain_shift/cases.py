@@ -50,8 +50,8 @@ class Case:
 def pedot(folder: Path, seed: int) -> Case:
     """The paper's split, with every tenth test frame.  Molecules of 106 to 210 atoms, so that minibatches are small.
 
-    Energies are relative to the relaxed chain.  One shift per species extrapolates their mean to 16 units, so that energies of the longer
-    chain can be compared, as in the paper; an offset for each length would leave them undefined.
+    Energies are relative to the relaxed chain.  One shift per species extrapolates their mean to 16 units, so that
+    energies of the longer chain can be compared, as in the paper; an offset per length would leave them undefined.
     """
     del seed  # the split is fixed
     sizes = {"burn_in": {"steps": 8_000, "batch_size": 2}, "cycles": {"batch_size": 2}}

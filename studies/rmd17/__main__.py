@@ -1,54 +1,45 @@
-"""The paper's study on one molecule of revised MD17: our posterior beside one chain, a deep ensemble, dropout and a point estimate.
+"""The paper's study on one molecule of revised MD17: posterior, single chain, deep ensemble, dropout and point estimate.
 
-    python examples/rmd17/study.py ethanol --data rmd17_ethanol.npz --device cuda --folder work --output results/rmd17
-    python examples/rmd17/study.py ethanol --data rmd17_ethanol.npz … --train 50         learn from 50 frames instead of 970
-    python examples/rmd17/study.py ethanol --data rmd17_ethanol.npz … --seconds 100      stop in time; the same command goes on
-    python examples/rmd17/study.py ethanol --data rmd17_ethanol.npz … --methods bayes,single
-    python examples/rmd17/study.py ethanol --data rmd17_ethanol.npz … --paper-chain chain.posterior
-    python examples/rmd17/study.py ethanol --data rmd17_ethanol.npz --folder work --output out --quick    half a minute on a CPU
+    python -m studies.rmd17 ethanol --data rmd17_ethanol.npz --device cuda --folder work --output results/rmd17
+    python -m studies.rmd17 ethanol --data rmd17_ethanol.npz … --train 50         50 training frames instead of 970
+    python -m studies.rmd17 ethanol --data rmd17_ethanol.npz … --seconds 100      stop in time; the same command continues
+    python -m studies.rmd17 ethanol --data rmd17_ethanol.npz … --methods bayes,single
+    python -m studies.rmd17 ethanol --data rmd17_ethanol.npz … --paper-chain chain.posterior
+    python -m studies.rmd17 ethanol --data rmd17_ethanol.npz --folder work --output out --quick    half a minute on a CPU
 
-The split file (splits_ethanol.npz) lies beside the data.  FOLDER/ethanol keeps the posteriors and unfinished runs, OUTPUT/ethanol gets
-METHOD.json as soon as a method is tested; what is there is not done again.  Several processes may share the methods of a molecule.
-Needs torch, numpy, safetensors and vesin only.  `tables.py` makes tables and figures of the results.
+The split file (splits_ethanol.npz) lies beside the data.  FOLDER/ethanol keeps the posteriors and unfinished runs;
+OUTPUT/ethanol/METHOD.json is written as soon as a method is tested and is not repeated.  Several processes may share the
+methods of a molecule.  Needs torch, numpy, safetensors and vesin only.  `python -m studies.rmd17.tables` makes tables and
+figures of the results.
 """
 
-import argparse
-import json
 import signal
-import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from protocol import METHODS, Case, compete, finished_elsewhere, make_case
-from testing import Frames, describe, held_back_history
-
-from benchmarks.provenance import provenance
 from equibayes.baselines.contestants import Contestant
 from equibayes.config import parse_overrides
 from equibayes.data import Dataset
 from equibayes.errors import InputError
-from equibayes.evaluation.tables import measure
-from equibayes.files import make_folder, write_text
-from equibayes.posterior.file import Posterior, load
+from equibayes.files import make_folder
+from equibayes.posterior.file import Posterior
 from equibayes.run.loop import Interrupted
 from equibayes.run.progress import Silent, choose_display
+from studies.rmd17.compact import NOTE, write_compact
+from studies.rmd17.protocol import METHODS, Case, compete, finished_elsewhere, make_case
+from studies.rmd17.testing import Frames, describe, held_back_history
+from studies.shared.options import add_commit, add_device, add_folders, add_quick, add_settings, parser_of, start
+from studies.shared.results import provenance, save_json
 
 PAPER_CHAIN = "paper-chain"
-HALF = "half-precision.json"
-HALF_FRAMES = 1000
-"""Test frames on which half precision is compared with single."""
-# what nobody needs who only uses a posterior, and what would make the small file large
-LEFT_OUT = ("probes", "kinetic_by_group", "configurational_by_group")
 
 
 class UntilDeadline(Silent):
-    """The usual display, which also ends a run in good order when its time is over."""
+    """The usual display, which also ends a run in good order at the deadline."""
 
     def __init__(self, deadline: float) -> None:
         self.shown, self.deadline = choose_display(), deadline
@@ -59,33 +50,26 @@ class UntilDeadline(Silent):
     def advance(self, step: int) -> None:
         self.shown.advance(step)
         if time.monotonic() > self.deadline:
-            signal.raise_signal(signal.SIGTERM)  # the runner writes a checkpoint, as for anybody who stops it
+            signal.raise_signal(signal.SIGTERM)  # the runner writes a checkpoint and stops
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("molecule", help="such as ethanol")
     parser.add_argument("--data", type=Path, required=True, help="rmd17_MOLECULE.npz")
-    parser.add_argument("--device", default="cuda", help="cuda (default) or cpu")
-    parser.add_argument("--folder", type=Path, required=True, help="for posteriors and unfinished runs (large)")
-    parser.add_argument("--output", type=Path, required=True, help="for the results (small)")
-    parser.add_argument("--train", type=int, metavar="N", help="learn from N frames of train_01 and hold back 30 more")
+    add_device(parser, "cuda")
+    add_folders(parser, "rmd17", defaults=False)
+    parser.add_argument("--train", type=int, metavar="N", help="N training frames of train_01, and 30 more held back")
     parser.add_argument("--methods", help=f"some of {','.join(METHODS)} (default: all, in this order)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="of this call, after which sampling stops")
     parser.add_argument(
-        "--set",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="settings that differ from the preset's: burn_in.steps=12000",
+        "--seconds", type=float, default=float("inf"), help="time limit of this call; sampling stops then"
     )
-    parser.add_argument("--seed", type=int, default=0)
+    add_settings(parser)
+    parser.add_argument("--seed", type=int, default=0, help="seed of chains and held-back frames (default 0)")
     parser.add_argument("--paper-chain", type=Path, metavar="FILE", help="test a finished posterior of the same frames")
-    parser.add_argument(
-        "--keep-compact", action="store_true", help="also write the members in half precision to OUTPUT"
-    )
-    parser.add_argument("--commit", help="of the code, where there is no git")
-    parser.add_argument("--quick", action="store_true", help="few frames and steps, to see that it runs (CPU)")
+    parser.add_argument("--keep-compact", action="store_true", help="also write a small posterior file to OUTPUT")
+    add_commit(parser)
+    add_quick(parser, "few frames and steps, on a CPU")
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
     methods = options.methods.split(",") if options.methods else [] if options.paper_chain else METHODS
@@ -97,42 +81,41 @@ def main() -> int:
     case = make_case(
         options.molecule, options.data, train=options.train, seed=options.seed, quick=options.quick, changes=changes
     )
-    counts = f"{case.learned_from} frames to learn from, {len(case.held_back)} held back, {len(case.test)} to test on"
+    counts = f"{case.learned_from} training frames, {len(case.held_back)} held back, {len(case.test)} test frames"
     print(f"{case.name}: {counts}", flush=True)
-    study = Study(case, device, make_folder(options.folder / case.name), make_folder(options.output / case.name))
-    study.about = {"commit": options.commit} if options.commit else {}
+    folder, output = make_folder(options.folder / case.name), make_folder(options.output / case.name)
+    study = Study(case, device, folder, output, options.commit)
     with study.pool:
         if options.paper_chain:
             study.test_finished(options.paper_chain, compact=options.keep_compact)
         for method in methods:
             if not study.carry_out(method, deadline, compact=options.keep_compact and method == "bayes"):
-                print(f"{case.name}: not finished; the same command goes on with {method}", flush=True)
+                print(f"{case.name}: not finished; the same command continues with {method}", flush=True)
                 break
     study.check()
     return 130 if study.stopped else 0
 
 
 class Study:
-    """One case on one device.  Metrics are taken in the background, while the device goes on with the next method."""
+    """One case on one device.  Metrics are computed in the background while the device samples the next method."""
 
-    def __init__(self, case: Case, device: torch.device, folder: Path, output: Path) -> None:
-        self.case, self.device, self.folder, self.output = case, device, folder, output
+    def __init__(self, case: Case, device: torch.device, folder: Path, output: Path, commit: str | None) -> None:
+        self.case, self.device, self.folder, self.output, self.commit = case, device, folder, output, commit
         self.frames = Frames(case.held_back, case.test, device)
         self.pool = ThreadPoolExecutor(1)
         self.pending: list[Future[None]] = []
-        self.about: dict[str, Any] = {}
         self.begun = False
-        self.stopped = False  # by somebody, before its time was over
+        self.stopped = False  # by a signal, before the deadline
 
     def carry_out(self, method: str, deadline: float, *, compact: bool = False) -> bool:
-        """Sample, test, write; False if there was no time for it."""
+        """Sample, test and write; False if there was no time."""
         compact = compact and not self._compact().exists()
         if self._result(method).exists() and not compact:
             print(f"{self.case.name} {method}: done before", flush=True)
             return True
         if self.begun and time.monotonic() > deadline:
             return False
-        self.begun = True  # every call gets a little further, however short it is
+        self.begun = True  # every call makes some progress, however short it is
         try:
             found = compete(method, self.case, self.folder, self.device, UntilDeadline(deadline))
         except Interrupted as stop:
@@ -156,7 +139,7 @@ class Study:
             self.write_compact(calibrated, held_back)
 
     def test(self, found: Contestant, frames: Frames) -> Posterior:
-        """Predict all frames; the rest is done in the background.  The posterior comes back calibrated."""
+        """Predict all frames; metrics follow in the background.  Returns the calibrated posterior."""
         began = time.monotonic()
         calibrated, results = frames.ask(found.posterior)
         seconds = time.monotonic() - began
@@ -165,7 +148,7 @@ class Study:
         def finish() -> None:
             content.update(describe(results, calibrated.calibration or {}))
             path = self._result(found.method)
-            write_text(path, json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n")
+            save_json(path, content, indent=None)
             raw, fixed = (list(content[part].values())[-1] for part in ("raw", "recalibrated"))
             print(
                 f"{self.case.name} {found.method}: force error {1e3 * raw['force_mae']:.2f} meV/Å, MLL {raw['force_mll']:.3f} "
@@ -177,38 +160,15 @@ class Study:
         return calibrated
 
     def write_compact(self, calibrated: Posterior, held_back: Dataset) -> None:
-        """A small file for the documentation, and what half precision changes."""
+        """A small posterior file, and what is lost by it."""
         path = self._compact()
-        kept = [record for record in calibrated.history if "validation_force_mae" in record]
-        kept = [{name: value for name, value in record.items() if name not in LEFT_OUT} for record in kept]
-        small = replace(calibrated, history=kept)
-        small.save(path, half_precision=True)
-        some = Frames(held_back, self.case.test[:HALF_FRAMES], self.device)
-        before, after = (some.ask(posterior)[1][-1] for posterior in (calibrated, load(path)))
-        moved, sigma = after.force_mean - before.force_mean, after.force_sigma / before.force_sigma - 1
-        effect = {
-            "file": path.name,
-            "bytes": path.stat().st_size,
-            "members": len(small),
-            "frames": len(some.test),
-            "force_change_rms": float((moved**2).mean() ** 0.5),
-            "force_change_max": float(abs(moved).max()),
-            "energy_change_rms": float(((after.energy_mean - before.energy_mean) ** 2).mean() ** 0.5),
-            "sigma_relative_change_rms": float((sigma**2).mean() ** 0.5),
-            "sigma_relative_change_max": float(abs(sigma).max()),
-            "force_mae_before": float(abs(before.force_error).mean()),
-            "force_mae_after": float(abs(after.force_error).mean()),
-            "force_mll_before": measure(before)["force_mll"],
-            "force_mll_after": measure(after)["force_mll"],
-            "units": {"force": "eV/Å", "energy": "eV"},
-            "provenance": provenance() | self.about,
-        }
-        write_text(self.output / HALF, json.dumps(effect, indent=1, ensure_ascii=False) + "\n")
-        moved_by = f"{1e3 * effect['force_change_rms']:.3f} meV/Å (RMS)"
-        print(f"{self.case.name} half precision: forces move by {moved_by} -> {path}", flush=True)
+        effect = write_compact(path, calibrated, held_back, self.case.test, self.device)
+        save_json(self.output / NOTE, effect | {"provenance": provenance(self.commit)})
+        moved = f"{1e3 * effect['force_change_rms']:.3f} meV/Å (RMS)"
+        print(f"{self.case.name}: half precision changes forces by {moved} -> {path}", flush=True)
 
     def check(self) -> None:
-        """Whatever went wrong in the background goes wrong here."""
+        """Raise errors of the background jobs."""
         for each in self.pending:
             each.result()
 
@@ -229,8 +189,7 @@ class Study:
             "seed": posterior.config["seed"],
             "precision": posterior.config["precision"],
             "device": str(self.device),
-            **provenance(),
-            **self.about,
+            **provenance(self.commit),
             "networks": found.networks,
             "members": len(posterior),
             "steps": found.steps,
@@ -247,7 +206,4 @@ class Study:
 
 
 if __name__ == "__main__":
-    try:
-        raise SystemExit(main())
-    except InputError as error:
-        raise SystemExit(f"{error}") from None
+    start(main)

@@ -1,33 +1,34 @@
-"""Figures of the rMD17 study from its JSON files: ROC curves (the paper's figure 4), densities of errors (its figure 5), calibration
-curves, and how the held-back error falls."""
+"""Figures of the rMD17 study: ROC curves (figure 4 of the paper), error densities (figure 5), calibration curves and the
+held-back error along the run."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from collected import METHODS, Case
 
 from equibayes.evaluation.figures.style import KCAL, MEV, colour, figure, log_ticks, series, styled
+from studies.rmd17.collected import METHODS, Case
+from studies.shared.results import save_figure
 
 PANEL, COLUMNS = 2.5, 3
 NARROWEST = 4.4
-"""Inches, of a panel and of a figure whose legend must fit."""
+"""Inches: width of a panel, and of the narrowest figure whose legend fits."""
 DOTTED: dict[str, Any] = {"linewidth": 1.1, "linestyle": (0, (1, 1.3))}
 Draw = Callable[[Any, Case], None]
 
 
 def draw_all(cases: Sequence[Case], folder: Path) -> dict[str, str]:
-    """PNG files in the folder; by name the line that shows them on a page."""
+    """PNG files in the folder; name -> Markdown line."""
     full, few = [c for c in cases if c.few is None], [c for c in cases if c.few is not None]
     pictures = {}
     for group, suffix in ((full, ""), (few, "-few")):
         if not group:
             continue
         wanted: dict[str, tuple[str, Draw]] = {
-            "roc": ("ROC curves: share of outliers found against share of good components flagged", draw_roc),
+            "roc": ("ROC curves: true against false positive rate of outlier detection", draw_roc),
             "calibration": (
-                "Share of force errors inside intervals against the share that should be: raw, and dotted recalibrated",
+                "Observed against expected fraction of force errors inside intervals: raw, and dotted recalibrated",
                 draw_calibration,
             ),
             "density": (
@@ -44,7 +45,7 @@ def draw_all(cases: Sequence[Case], folder: Path) -> dict[str, str]:
 
 
 def panels(cases: Sequence[Case], draw: Draw, path: Path) -> None:
-    """One panel a case, one legend for all."""
+    """One panel per case, one legend for all."""
     columns = min(COLUMNS, len(cases))
     rows = -(-len(cases) // columns)
     with styled():
@@ -58,11 +59,11 @@ def panels(cases: Sequence[Case], draw: Draw, path: Path) -> None:
         lines = {label: line for label, line in lines.items() if not label.startswith("_")}
         if lines:
             drawn.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=2 if columns < 3 else 3)
-        drawn.savefig(path, dpi=150, facecolor=colour("paper"))
+        save_figure(drawn, path)
 
 
 def draw_roc(axis: Any, case: Case) -> None:
-    """The paper's threshold where somebody has such errors; else three times the mean error of each, told in the panel."""
+    """The paper's threshold where any method has such errors; else three times the MAE of each, as the panel says."""
     curves = {m: r["curves"]["roc"] for m, r in case.results.items()}
     relative = not any(curves.values())
     if relative:
@@ -74,7 +75,7 @@ def draw_roc(axis: Any, case: Case) -> None:
     words = "errors above 3 MAE" if relative else "errors above 1 kcal/(mol Å)"
     axis.text(0.97, 0.04, words, color=colour("muted"), fontsize=7.5, ha="right")
     axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015), aspect="equal")
-    axis.set(xlabel="good components flagged", ylabel="outliers found")
+    axis.set(xlabel="false positive rate", ylabel="true positive rate")
 
 
 def draw_calibration(axis: Any, case: Case) -> None:
@@ -86,17 +87,17 @@ def draw_calibration(axis: Any, case: Case) -> None:
         axis.plot(curve["expected"], curve["recalibrated"], **DOTTED, **style)
     axis.plot([], [], color=colour("muted"), label="recalibrated", **DOTTED)
     axis.text(0.97, 0.04, "overconfident", color=colour("muted"), fontsize=7.5, ha="right")
-    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="share that should lie inside", ylabel="share inside")
+    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="expected fraction inside", ylabel="observed fraction")
 
 
 def draw_density(axis: Any, case: Case) -> None:
     result = case.results.get("bayes")
     if result is None:
-        axis.text(0.5, 0.5, "not there yet", ha="center", transform=axis.transAxes, color=colour("muted"))
+        axis.text(0.5, 0.5, "missing", ha="center", transform=axis.transAxes, color=colour("muted"))
         return
     density = result["curves"]["density"]["raw"]
     middle = (np.array(density["left"]) + density["width"] / 2) * KCAL
-    # a density by another unit: per kcal/(mol Å)
+    # density per kcal/(mol Å)
     axis.plot(middle, np.array(density["observed"]) / KCAL, color=colour("ink"), label="observed")
     for index, part in enumerate(("raw", "recalibrated")):
         own = result["curves"]["density"][part]
@@ -119,7 +120,7 @@ def draw_history(axis: Any, case: Case) -> None:
 
 
 def look(method: str) -> dict[str, Any]:
-    """Every method looks the same in all figures, and none like our own."""
+    """The same style of a method in all figures."""
     return series(list(METHODS).index(method)) | ({"color": colour("slate")} if method == "point" else {})
 
 

@@ -1,7 +1,7 @@
-"""What is learned from, what is tested on, and which methods compete: the paper's protocol on revised MD17.
+"""Training frames, test frames and methods: the paper's protocol on revised MD17.
 
-1000 frames of the official split train_01, of which 30 are held back; every other frame of the file is a test frame.  With fewer
-frames to learn from (the regime where uncertainty matters most) the test frames stay the same.
+1000 frames of the official split train_01, of which 30 are held back; all other frames of the file are test frames.  With
+fewer training frames (where uncertainty matters most) the test frames stay the same.
 """
 
 from collections.abc import Mapping
@@ -11,19 +11,20 @@ from typing import Any
 
 import torch
 
-from equibayes.baselines.contestants import Contestant, obtain
+from equibayes.baselines.contestants import Contestant
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
 from equibayes.run.prepare import hold_back
 from equibayes.run.progress import Display
 from equibayes.run.settings import SampleConfig, sample_config
+from studies.shared.runs import contestant
 
 METHODS = ("bayes", "single", "ensemble", "dropout", "point")
 MEMBERS = 8
 """k of all tables."""
 
-# half a minute of a CPU: to see that everything runs, too short to conclude anything
+# half a minute on a CPU, to see that everything runs
 QUICK: dict[str, Any] = {
     "data": {"validation": 10},
     "burn_in": {"steps": 40, "batch_size": 4},
@@ -36,7 +37,7 @@ QUICK_FRAMES, QUICK_TEST = 30, 40
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """name: ethanol, or ethanol-50;  learn: frames to learn from and to hold back;  test: frames in neither, nor in train_01."""
+    """name: ethanol, or ethanol-50;  learn: training and held-back frames;  test: frames in neither, nor in train_01."""
 
     name: str
     molecule: str
@@ -62,9 +63,9 @@ def make_case(
     quick: bool = False,
     changes: Mapping[str, Any] | None = None,
 ) -> Case:
-    """Read the frames.  train: learn from so many (besides those held back) instead of all of train_01."""
+    """Read the frames.  train: number of training frames (besides those held back) instead of all of train_01."""
     if molecule not in data.name:
-        raise InputError(f"{data}: is not named after {molecule}; give the file of that molecule with --data")
+        raise InputError(f"{data}: is not a file of {molecule}; give rmd17_{molecule}.npz with --data")
     config = sample_config("standard", "tiny" if quick else None, QUICK if quick else {}, changes or {}, {"seed": seed})
     official = read(f"{data}@train_01")
     known = {structure.geometry_digest() for structure in official}
@@ -80,23 +81,23 @@ def make_case(
 
 
 def compete(method: str, case: Case, folder: Path, device: torch.device | str, display: Display) -> Contestant:
-    """A method's posterior, sampled or trained, resumed or loaded; every network of a rival gets the steps of one of our chains."""
+    """The posterior of a method, sampled, continued or loaded; networks of rivals get as many steps as one chain."""
     config = case.config
     common: dict[str, Any] = {"device": device, "display": display}
     if method == "bayes":
-        found = obtain("bayes", case.learn, config, folder, **common)
+        found = contestant("bayes", case.learn, config, folder, **common)
         return replace(found, posterior=last_of_each_chain(found.posterior))
-    if method == "single":  # as the paper: all samples from one chain, one a cycle
+    if method == "single":  # as in the paper: all samples from one chain, one per cycle
         one = replace(config, chains=1, samples=MEMBERS)
-        return replace(obtain("bayes", case.learn, one, folder / "single", **common), method="single")
-    # the preset takes two samples from every chain; a rival has as many networks as there are in the tables
+        return replace(contestant("bayes", case.learn, one, folder / "single", **common), method="single")
+    # the preset takes two samples from every chain; rivals have as many networks as the tables show
     steps = config.schedule(case.learned_from).total_steps
     rival = replace(config, samples=MEMBERS, burn_in=replace(config.burn_in, steps=steps))
-    return obtain(method, case.learn, rival, folder, **common)
+    return contestant(method, case.learn, rival, folder, **common)
 
 
 def last_of_each_chain(posterior: Posterior) -> Posterior:
-    """One sample a chain, the furthest from the start."""
+    """The last sample of every chain."""
     last = {int(chain): row for row, chain in enumerate(posterior.chain)}
     rows = torch.tensor([last[chain] for chain in sorted(last)])
     parts = {name: getattr(posterior, name)[rows] for name in ("samples", "chain", "step")}
@@ -104,11 +105,11 @@ def last_of_each_chain(posterior: Posterior) -> Posterior:
 
 
 def finished_elsewhere(file: Path, case: Case) -> tuple[Contestant, Dataset]:
-    """A posterior that was sampled with other settings on the frames of this case, and the frames that it held back."""
+    """A posterior sampled elsewhere on the frames of this case, and the frames that it held back."""
     posterior = load(file)
     settings = posterior.config
     learned, held_back = hold_back(case.learn, settings["data"]["validation"], settings["seed"])
     if posterior.data["fingerprint"] != learned.fingerprint():
-        raise InputError(f"{file}: learned from other frames than those of {case.name}; name the right molecule")
+        raise InputError(f"{file}: was trained on other frames than those of {case.name}; give the right molecule")
     steps = int(posterior.step.max()) + 1  # counted from 0
     return Contestant("paper-chain", posterior, settings["chains"], steps, None), held_back

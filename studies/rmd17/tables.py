@@ -1,53 +1,54 @@
-"""Tables and figures of the rMD17 study, of whatever results are there.
+"""Tables and figures of the finished results of the rMD17 study.
 
-    python examples/rmd17/tables.py results/rmd17        README.md and PNG files in that folder
+    python -m studies.rmd17.tables results/rmd17        README.md and PNG files in that folder
 
-Tables 4, 5, 6 and appendix D of the paper, the regime of few data, the goals, costs; figures 4 and 5.  A file notes.md in the folder,
-written by hand, is put in front of them.
+Tables 4, 5, 6 and appendix D of the paper, few training frames, costs; figures 4 and 5.  The text of notes.md in the folder,
+written by hand, comes first.
 """
 
-import argparse
-import json
-import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from collected import FEW, METHODS, Case, absent, read_cases
-from figures import draw_all
-from goals import PUBLISHED, goals
-
 from equibayes.files import write_text
+from studies.rmd17.collected import FEW, METHODS, PUBLISHED, Case, absent, read_cases
+from studies.rmd17.compact import NOTE
+from studies.rmd17.figures import draw_all
+from studies.shared import tables
+from studies.shared.options import parser_of
+from studies.shared.results import read_json
+from studies.shared.tables import number
 
 Cells = list[str]
 LOW, HIGH = min, max
-INTRODUCTION = """Made by `python examples/rmd17/tables.py` from the JSON files beside it, which
-`examples/rmd17/study.py` wrote; they hold settings, seed, commit, hardware and time. Learned from 1000 frames of the
-official split `train_01`, of which 30 are held back; tested on every frame of the file that is not in it. All methods
-have the same network and frames, and as many steps a network as one of our chains (the one chain alone goes on
+INTRODUCTION = """Made by `python -m studies.rmd17.tables` from the JSON files in this folder, which
+`python -m studies.rmd17` wrote; they hold settings, seed, commit, hardware and time. Training set: 1000 frames of the
+official split `train_01`, of which 30 are held back; test set: all other frames of the file. All methods use the same
+network and frames, and as many steps per network as one chain of the posterior (the single chain alone continues
 through its cycles). k = 8 networks, samples or masks; `point` is one network. Recalibrated: σ rescaled on the
-held-back frames (`equibayes calibrate`). F: force components, E: energies. **Bold**: best of a molecule. As the
-results say:"""
-ABOUT_LIKELIHOOD = """meV/Å and meV. MLL: mean ln likelihood with errors in eV and Å (in kcal/mol, the paper's unit,
-it is 3.14 lower); higher is better."""
+held-back frames (`equibayes calibrate`). F: force components, E: energies. **Bold**: best for a molecule. Settings of
+these results:"""
+ABOUT_LIKELIHOOD = """meV/Å and meV. MLL: mean ln likelihood with errors in eV and Å (3.14 lower in kcal/mol, the unit
+of the paper); higher is better."""
 ABOUT_OUTLIERS = """An outlier is a force component with an error above 1 kcal/(mol Å) = 43.4 meV/Å (–: there is
-none), or above three times the method's own MAE, which every method has. A constant σ finds nothing: 0.5."""
-ABOUT_CALIBRATION = """NECE as in the paper's appendix A.5: bins of 0.01 kcal/(mol Å) or kcal/mol, in the inverse of
-that unit; area: miscalibration area, 0 to 0.5; in 68 %: share of errors inside the interval that should hold 68 % of
-them; σ-F: root mean square of σ, raw."""
-ABOUT_COSTS = """Seconds are of wall time on a device that other runs may have shared, compilation included. R-hat and
-ESS of predicted forces over the cycles (1 means that chains agree); rivals have no cycles."""
+none), or above three times the method's own MAE. A constant σ gives 0.5."""
+ABOUT_CALIBRATION = """NECE as in appendix A.5 of the paper: bins of 0.01 kcal/(mol Å) or kcal/mol, in the inverse of
+that unit; area: miscalibration area, 0 to 0.5; in 68 %: fraction of errors inside the 68 % interval; σ-F: root mean
+square of σ, not recalibrated."""
+ABOUT_COSTS = """Seconds are wall time on a device shared with other runs, including compilation. R-hat and ESS of
+predicted forces over the cycles (R-hat 1: the chains agree); rivals have no cycles."""
+ABOUT_HALF = """Half precision was measured with all eight samples, on the first 1000 test frames. The stored files keep
+two of them, recalibrated on the same held-back frames."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="holds MOLECULE/METHOD.json as study.py writes them")
+    parser = parser_of(__doc__)
+    parser.add_argument("folder", type=Path, help="folder with MOLECULE/METHOD.json")
     folder = parser.parse_args().folder
     cases = read_cases(folder) if folder.is_dir() else []
     if not cases:
-        raise SystemExit(f"{folder}: holds no results; run study.py first with --output {folder}")
+        raise SystemExit(f"{folder}: holds no results; run python -m studies.rmd17 with --output {folder} first")
     pictures = draw_all(cases, folder)
     write_text(folder / "README.md", "\n".join(page(cases, pictures, folder)) + "\n")
     print(f"{folder / 'README.md'} and {', '.join(pictures)}")
@@ -67,10 +68,9 @@ def page(cases: Sequence[Case], pictures: dict[str, str], folder: Path) -> Itera
     missing = list(absent(list(cases)))
     if missing:
         yield ""
-        yield f"**Missing so far**: {'; '.join(missing)}."
-    yield from section("Goals", goal_lines(full))
+        yield f"**Missing**: {'; '.join(missing)}."
     yield from section("Table 4: accuracy and likelihood", accuracy(full))
-    yield from section("Table 5: outliers found by σ (ROC AUC)", outliers(full), picture=pictures.get("roc"))
+    yield from section("Table 5: outlier detection by σ (ROC AUC)", outliers(full), picture=pictures.get("roc"))
     yield from section("Table 6: calibration", calibration(full), picture=pictures.get("calibration"))
     if "density" in pictures:
         yield from section("Figure 5: densities of force errors", [], picture=pictures["density"])
@@ -78,9 +78,9 @@ def page(cases: Sequence[Case], pictures: dict[str, str], folder: Path) -> Itera
     yield from section("By number of samples", by_k(full))
     for count in sorted({case.few for case in few if case.few} | set(FEW)):
         own = [case for case in few if case.few == count]
-        title = f"Few data: {count} frames to learn from"
+        title = f"Few data: {count} training frames"
         if not own:
-            yield from section(title, ["Not there yet."])
+            yield from section(title, ["No results."])
             continue
         yield from section(title, [*accuracy(own), "", *outliers(own), "", *calibration(own)])
     if "roc-few" in pictures:
@@ -153,14 +153,14 @@ def calibration(cases: Sequence[Case]) -> Iterator[str]:
 
 
 def appendix_d(cases: Sequence[Case]) -> Iterator[str]:
-    """Forces and energies of single networks beside what was published."""
+    """Forces and energies of single networks, and published errors."""
     rows = []
     for case in cases:
         error, energy = (
-            [number(case.value(m, key, k=1), 1e3, ".2f") for m in ("bayes", "single", "paper-chain", "point")]
+            [number(case.value(m, key, k=1), ".2f", 1e3) for m in ("bayes", "single", "paper-chain", "point")]
             for key in ("force_mae", "energy_mae")
         )
-        rows.append([case.name, *error, number(PUBLISHED.get(case.molecule), 1, ".1f"), *energy])
+        rows.append([case.name, *error, number(PUBLISHED.get(case.molecule), ".1f", 1), *energy])
     heads = ["8 chains, k = 1", "one chain, k = 1", "the paper's steps, k = 1", "point NequIP"]
     yield from markdown(["", *(f"F: {h}" for h in heads), "F: published NequIP", *(f"E: {h}" for h in heads)], rows)
     yield ""
@@ -178,18 +178,8 @@ def by_k(cases: Sequence[Case]) -> Iterator[str]:
             ):
                 values = [case.value(method, key, k=k) for k in (1, 2, 4, 8)]
                 if any(value is not None for value in values):
-                    rows.append([case.name, METHODS[method], words, *(number(v, scale, form) for v in values)])
+                    rows.append([case.name, METHODS[method], words, *(number(v, form, scale) for v in values)])
     yield from markdown(["", "method", "raw", "k = 1", "2", "4", "8"], rows)
-
-
-def goal_lines(cases: Sequence[Case]) -> Iterator[str]:
-    found = [goal for case in cases for goal in goals(case)]
-    if not found:
-        return
-    judged = [goal for goal in found if goal.met is not None]
-    yield f"{sum(bool(goal.met) for goal in judged)} of {len(judged)} goals that can be judged are met."
-    yield ""
-    yield from markdown(["", "goal", "measured", "wanted", "", "by"], [goal.cells() for goal in found])
 
 
 def costs(cases: Sequence[Case]) -> Iterator[str]:
@@ -198,9 +188,9 @@ def costs(cases: Sequence[Case]) -> Iterator[str]:
         for method, found in case.results.items():
             verdict = found["verdict"]
             rows.append([
-                case.name, METHODS[method], str(found["networks"]), str(found["steps"]), number(found["seconds"], 1, ".0f"),
-                number(found["prediction_seconds"], 1, ".1f"), number(verdict.get("r_hat_forces"), 1, ".2f"),
-                number(verdict.get("ess_forces"), 1, ".0f"), number(verdict.get("kinetic_temperature"), 1, ".2f"),
+                case.name, METHODS[method], str(found["networks"]), str(found["steps"]), number(found["seconds"], ".0f", 1),
+                number(found["prediction_seconds"], ".1f", 1), number(verdict.get("r_hat_forces"), ".2f", 1),
+                number(verdict.get("ess_forces"), ".0f", 1), number(verdict.get("kinetic_temperature"), ".2f", 1),
                 str(len(verdict.get("failed_chains", []))), found["recalibration"]["forces"]["method"],
             ])  # fmt: skip
     heads = [
@@ -222,25 +212,28 @@ def costs(cases: Sequence[Case]) -> Iterator[str]:
 def half_precision(cases: Sequence[Case], folder: Path) -> Iterator[str]:
     rows = []
     for case in cases:
-        path = folder / case.name / "half-precision.json"
-        if path.exists():
-            own: dict[str, Any] = json.loads(path.read_text())
+        own: dict[str, Any] | None = read_json(folder / case.name / NOTE)
+        if own:
+            stored = own["stored"]
             rows.append([
-                case.name, f"`{case.name}/{own['file']}`", f"{own['bytes'] / 1e6:.1f}", number(own["force_change_rms"], 1e3, ".4f"),
-                number(own["force_change_max"], 1e3, ".3f"), number(own["sigma_relative_change_max"], 100, ".2f"),
+                case.name, number(own["force_change_rms"], ".4f", 1e3), number(own["force_change_max"], ".3f", 1e3),
+                number(own["sigma_relative_change_max"], ".2f", 100),
                 f"{1e3 * own['force_mae_before']:.3f} → {1e3 * own['force_mae_after']:.3f}",
+                f"`{case.name}/{own['file']}`", f"{own['bytes'] / 1e6:.1f}", str(stored["members"]),
+                number(stored["force_mae"], ".3f", 1e3),
             ])  # fmt: skip
     if rows:
-        yield from markdown(
-            ["", "file", "MB", "RMS change of forces, meV/Å", "largest", "largest change of σ, %", "MAE-F, meV/Å"], rows
-        )
+        heads = ["RMS change of forces, meV/Å", "largest", "largest change of σ, %", "MAE-F, meV/Å"]
+        yield from markdown(["", *heads, "stored file", "MB", "samples", "MAE-F, meV/Å"], rows)
+        yield ""
+        yield from paragraph(ABOUT_HALF)
 
 
 def settings(cases: Sequence[Case]) -> Iterator[str]:
-    """What the results say of how they were made, in case it is not what the first paragraph says."""
+    """Settings as recorded in the results."""
     found = [result for case in cases for result in case.results.values()]
     for words, value in (
-        ("frames learned from / held back", lambda r: f"{r['frames']['learned']} / {r['frames']['held_back']}"),
+        ("training / held-back frames", lambda r: f"{r['frames']['learned']} / {r['frames']['held_back']}"),
         ("test frames", lambda r: f"{r['frames']['test']} ({r['molecule']})"),
         (
             "network",
@@ -273,7 +266,7 @@ def paragraph(words: str) -> list[str]:
 
 
 class Column:
-    """How a metric is found, written and judged."""
+    """How a metric is found, formatted and ranked."""
 
     def __init__(
         self,
@@ -287,8 +280,8 @@ class Column:
         self.heading, self.key, self.scale, self.form, self.best, self.part = heading, key, scale, form, best, part
 
     def cells(self, case: Case, methods: Sequence[str]) -> Cells:
-        """One for each method; what reads the same as the best is bold."""
-        texts = [number(case.value(method, self.key, self.part), self.scale, self.form) for method in methods]
+        """One per method; values equal to the best one are bold."""
+        texts = [number(case.value(method, self.key, self.part), self.form, self.scale) for method in methods]
         known = [float(text) for text in texts if text != "–"]
         if self.best is None or len(known) < 2:
             return texts
@@ -296,7 +289,7 @@ class Column:
 
 
 def by_method(cases: Sequence[Case], columns: Sequence[Column]) -> Iterator[str]:
-    """A row a molecule and method."""
+    """One row per molecule and method."""
     rows: list[Cells] = []
     for case in cases:
         methods = list(case.results)
@@ -306,18 +299,8 @@ def by_method(cases: Sequence[Case], columns: Sequence[Column]) -> Iterator[str]
     yield from markdown(["", "method", *(column.heading for column in columns)], rows)
 
 
-def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    if not rows:
-        yield "Nothing there yet."
-        return
-    yield f"| {' | '.join(headings)} |"
-    yield f"|{'---|' * len(headings)}"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-
-
-def number(value: float | None, scale: float, form: str) -> str:
-    return "–" if value is None else format(scale * value, form)
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return tables.markdown(headings, rows) if rows else ["No results."]
 
 
 if __name__ == "__main__":

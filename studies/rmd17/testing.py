@@ -1,6 +1,6 @@
-"""From a posterior to everything that tables and figures need: a dictionary that goes to JSON as it stands.
+"""From a posterior to the JSON content that tables and figures need.
 
-All methods are asked about the same frames of one molecule, so graphs are made and joined once and stay on the device.
+All methods predict the same frames of one molecule, so graphs are made once and stay on the device.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,8 +12,6 @@ import numpy as np
 import torch
 
 from equibayes.data import Dataset
-from equibayes.data.graph import Graph, graph_of
-from equibayes.data.structures import Structure
 from equibayes.evaluation import metrics
 from equibayes.evaluation.calibration_metrics import calibration_curve, places
 from equibayes.evaluation.density import error_density
@@ -23,28 +21,29 @@ from equibayes.evaluation.tables import measure
 from equibayes.posterior.calibrate import with_calibration
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.predict import ReadyPosterior, joined
+from equibayes.posterior.predict import ReadyPosterior
 from equibayes.run.records import round_significant
+from studies.shared.batches import Batch, joined_batches
 
 KS = (1, 2, 4, 8)
 MULTIPLE = 3
-"""Where no error reaches the paper's 1 kcal/(mol Å), outliers are those above so many times the mean absolute error."""
-# edges of a batch: with 8 samples about 8 GB of a GPU that others use too
+"""Where no error reaches the paper's 1 kcal/(mol Å), outliers are errors above this multiple of the MAE."""
+# edges per batch: about 8 GB with 8 samples, on a GPU shared with other runs
 EDGES = {"cuda": 30_000, "cpu": 1_250}
 LEVELS = np.linspace(0.01, 0.99, 99)
 POINTS, BINS = 200, 60
 
 
 class Frames:
-    """Held-back frames to calibrate on and test frames, with their graphs on a device: one pass answers for both."""
+    """Held-back frames for recalibration and test frames, with their graphs on a device; one pass predicts both."""
 
     def __init__(self, held_back: Dataset, test: Dataset, device: torch.device | str) -> None:
         self.held_back, self.test, self.device = held_back, test, torch.device(device)
         self._known: tuple[float, dict[int, int]] | None = None
-        self._batches: list[tuple[list[Structure], Graph]] = []
+        self._batches: list[Batch] = []
 
     def ask(self, posterior: Posterior) -> tuple[Posterior, list[Evaluated]]:
-        """The posterior with a calibration, and what it says without it about the test frames, for each k of KS that it can."""
+        """The recalibrated posterior, and raw predictions of the test frames for each possible k of KS."""
         ks = [k for k in KS if k <= len(posterior)]
         ready = ReadyPosterior(replace(posterior, calibration=None), self.device, k=ks[-1])
         answers = [each for frames, graph in self.batches(posterior) for each in ready.predict_batch(frames, graph, ks)]
@@ -56,28 +55,19 @@ class Frames:
         calibrated = with_calibration(posterior, self.held_back, {k: own[:count] for k, own in by_k.items()})
         return calibrated, [collect(self.test.name, k, self.test.structures, own[count:]) for k, own in by_k.items()]
 
-    def batches(self, posterior: Posterior) -> list[tuple[list[Structure], Graph]]:
-        """Joined graphs; those of the last posterior if it sees atoms in the same way."""
+    def batches(self, posterior: Posterior) -> list[Batch]:
+        """Joined graphs; those of the last posterior if cutoff and species are the same."""
         wanted = (posterior.network.r_max, posterior.species_of)
         if wanted != self._known:
-            r_max, species_of = self._known = wanted
-            pairs = [
-                (s, graph_of(s, r_max=r_max, species_of=species_of))
-                for data in (self.held_back, self.test)
-                for s in data
-            ]
-            # of equal size: kernels for a small rest would have to be compiled by themselves
-            edges = sum(graph.sender.numel() for _, graph in pairs)
-            parts = np.array_split(np.arange(len(pairs)), min(len(pairs), -(-edges // EDGES[self.device.type])))
-            together = (joined([pairs[i] for i in part]) for part in parts)
-            self._batches = [(frames, graph.to(self.device)) for frames, graph in together]
+            self._known, sets = wanted, (self.held_back, self.test)
+            self._batches = list(joined_batches(sets, posterior, self.device, EDGES[self.device.type]))
         return self._batches
 
 
 def describe(results: Sequence[Evaluated], calibration: dict[str, Any]) -> dict[str, Any]:
     """Metrics by k, raw and recalibrated, and the curves of the largest k."""
     raw, fixed = results[-1], recalibrated(results[-1], Calibration.from_dict(calibration))
-    with ThreadPoolExecutor() as pool:  # numpy lets go of the interpreter while it sorts
+    with ThreadPoolExecutor() as pool:  # numpy releases the GIL while it sorts
         measured = list(pool.map(all_metrics, [*results, fixed]))
     choice = {
         part: {"method": calibration[part]["method"], **calibration[part]["choice"]} for part in ("forces", "energy")
@@ -100,7 +90,7 @@ def describe(results: Sequence[Evaluated], calibration: dict[str, Any]) -> dict[
 
 
 def all_metrics(result: Evaluated) -> dict[str, Any]:
-    """Those of every evaluation, and the ROC AUC for errors above a multiple of their mean, which every method has some of."""
+    """The usual metrics, and the ROC AUC for errors above a multiple of the MAE, which every method has."""
     values = measure(result)
     threshold = MULTIPLE * values["force_mae"]
     values["force_auc_relative"] = metrics.roc_auc(np.abs(result.force_error) > threshold, result.force_sigma)
@@ -109,7 +99,7 @@ def all_metrics(result: Evaluated) -> dict[str, Any]:
 
 
 def roc(result: Evaluated, threshold: float) -> dict[str, Any] | None:
-    """The curve of finding force components with an error above the threshold (eV/Å) by σ; None where there are none."""
+    """Detection by σ of force components with an error above the threshold (eV/Å); None where there are none."""
     outlier = np.abs(result.force_error).ravel() > threshold
     curve = roc_curve(outlier, result.force_sigma.ravel(), POINTS)
     if curve is None:
@@ -120,7 +110,7 @@ def roc(result: Evaluated, threshold: float) -> dict[str, Any] | None:
 
 
 def density(result: Evaluated) -> dict[str, Any]:
-    """Observed and predicted density of force errors, 1/(eV/Å), on bins that reach to where one error in a thousand lies outside."""
+    """Observed and predicted density of force errors, 1/(eV/Å), on bins that exclude one error in a thousand."""
     reach = 1.15 * float(np.quantile(np.abs(result.force_error), 0.999))
     found = error_density(result.force_error, result.force_sigma, reach / BINS, reach)
     return {
@@ -140,7 +130,7 @@ def _numbers(values: Iterable[float]) -> list[float]:
 
 
 def held_back_history(posterior: Posterior) -> Iterator[dict[str, Any]]:
-    """Force error on the held-back frames against the step, eV/Å: of the mean over chains, and of each."""
+    """Force error on the held-back frames against the step, eV/Å, for the mean over chains and for each chain."""
     for record in posterior.history:
         if "validation_force_mae_of_mean" in record:
             yield {
