@@ -1,9 +1,9 @@
 #!/bin/bash
-# Does dynamics that was killed go on to the same bytes?  A run that is left alone, and one that is killed three times by SIGKILL.
+# Does killed dynamics continue to the same bytes?  One run without interruption, and one killed three times by SIGKILL.
 #
-#     bash examples/killed_dynamics.sh demo-output/ethanol.posterior FOLDER cuda      a minute on a GPU; `make demo` makes the posterior
+#     bash studies/killed_dynamics.sh demo-output/ethanol.posterior FOLDER cuda     a minute on a GPU; `make demo` makes the posterior
 #
-# Prints "same bytes" for each of the files that a run writes; the exit status is 0 if all are the same.
+# Prints "same bytes" for each file of a run; the exit status is 0 if all are equal.
 set -u
 posterior=$(realpath "$1"); mkdir -p "$2"; folder=$(realpath "$2"); device=${3:-cuda}
 run="python -m equibayes md $posterior bundled:ethanol@0:1 -o t.xyz --device $device --steps 1500 --temperature 400 --ensemble bussi

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Accuracy and calibration on crystals, on a CPU: silicon, lithium and molybdenum of the mlearn set (Zuo et al. 2020), small network.
 #
-#     bash examples/periodic.sh DATA OUTPUT [Si Li Mo]      DATA holds mlearn_Si_training.extxyz.gz, mlearn_Si_test.extxyz.gz, …
+#     bash studies/periodic.sh DATA OUTPUT [Si Li Mo]      DATA holds mlearn_Si_training.extxyz.gz, mlearn_Si_test.extxyz.gz, …
 #
-# A quarter of an hour each on one core.  A posterior is kept in OUTPUT/Si.posterior, what it knows in OUTPUT/Si.json.
+# A quarter of an hour each on one core.  Writes OUTPUT/Si.posterior and its metrics OUTPUT/Si.json.
 set -eu
 data=$(realpath "$1"); mkdir -p "$2"; output=$(realpath "$2"); shift 2
 [ $# -gt 0 ] || set -- Si Li Mo

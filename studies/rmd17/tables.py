@@ -102,16 +102,10 @@ def section(title: str, lines: Sequence[str] | Iterator[str], picture: str | Non
 
 def accuracy(cases: Sequence[Case]) -> Iterator[str]:
     """Errors in meV and meV/Å; MLL in eV and Å."""
-    columns = [
-        Column("MAE-F", "force_mae", 1e3, ".2f", LOW),
-        Column("RMSE-F", "force_rmse", 1e3, ".2f", LOW),
-        Column("MLL-F", "force_mll", 1, ".3f", HIGH),
-        Column("recal. MLL-F", "force_mll", 1, ".3f", HIGH, "recalibrated"),
-        Column("MAE-E", "energy_mae", 1e3, ".2f", LOW),
-        Column("RMSE-E", "energy_rmse", 1e3, ".2f", LOW),
-        Column("MLL-E", "energy_mll", 1, ".3f", HIGH),
-        Column("recal. MLL-E", "energy_mll", 1, ".3f", HIGH, "recalibrated"),
-    ]
+    columns = []
+    for part, letter in (("force", "F"), ("energy", "E")):
+        columns += [Column(f"{kind.upper()}-{letter}", f"{part}_{kind}", 1e3, ".2f", LOW) for kind in ("mae", "rmse")]
+        columns += both(f"MLL-{letter}", f"{part}_mll", ".3f", HIGH)
     yield from by_method(cases, columns)
     yield ""
     yield from paragraph(ABOUT_LIKELIHOOD)
@@ -120,10 +114,8 @@ def accuracy(cases: Sequence[Case]) -> Iterator[str]:
 def outliers(cases: Sequence[Case]) -> Iterator[str]:
     columns = [
         Column("errors above 1 kcal/(mol Å), %", "force_outlier_share", 100, ".3f", None),
-        Column("AUC", "force_auc", 1, ".3f", HIGH),
-        Column("recal. AUC", "force_auc", 1, ".3f", HIGH, "recalibrated"),
-        Column("AUC above 3 MAE", "force_auc_relative", 1, ".3f", HIGH),
-        Column("recal. AUC above 3 MAE", "force_auc_relative", 1, ".3f", HIGH, "recalibrated"),
+        *both("AUC", "force_auc", ".3f", HIGH),
+        *both("AUC above 3 MAE", "force_auc_relative", ".3f", HIGH),
         Column("rank correlation of σ and error", "force_spearman", 1, ".3f", HIGH),
     ]
     yield from by_method(cases, columns)
@@ -133,19 +125,13 @@ def outliers(cases: Sequence[Case]) -> Iterator[str]:
 
 def calibration(cases: Sequence[Case]) -> Iterator[str]:
     columns = [
-        Column("NECE-F", "kcal_mol.force_nece", 1, ".3f", LOW),
-        Column("recal. NECE-F", "kcal_mol.force_nece", 1, ".3f", LOW, "recalibrated"),
-        Column("area-F", "force_miscalibration_area", 1, ".4f", LOW),
-        Column("recal. area-F", "force_miscalibration_area", 1, ".4f", LOW, "recalibrated"),
-        Column("in 68 %", "force_coverage_68", 100, ".1f", None),
-        Column("recal. in 68 %", "force_coverage_68", 100, ".1f", None, "recalibrated"),
-        Column("in 95 %", "force_coverage_95", 100, ".1f", None),
-        Column("recal. in 95 %", "force_coverage_95", 100, ".1f", None, "recalibrated"),
+        *both("NECE-F", "kcal_mol.force_nece", ".3f", LOW),
+        *both("area-F", "force_miscalibration_area", ".4f", LOW),
+        *both("in 68 %", "force_coverage_68", ".1f", None, 100),
+        *both("in 95 %", "force_coverage_95", ".1f", None, 100),
         Column("σ-F, meV/Å", "force_sharpness", 1e3, ".2f", None),
-        Column("NECE-E", "kcal_mol.energy_nece", 1, ".3f", LOW),
-        Column("recal. NECE-E", "kcal_mol.energy_nece", 1, ".3f", LOW, "recalibrated"),
-        Column("area-E", "energy_miscalibration_area", 1, ".3f", LOW),
-        Column("recal. area-E", "energy_miscalibration_area", 1, ".3f", LOW, "recalibrated"),
+        *both("NECE-E", "kcal_mol.energy_nece", ".3f", LOW),
+        *both("area-E", "energy_miscalibration_area", ".3f", LOW),
     ]
     yield from by_method(cases, columns)
     yield ""
@@ -160,7 +146,7 @@ def appendix_d(cases: Sequence[Case]) -> Iterator[str]:
             [number(case.value(m, key, k=1), ".2f", 1e3) for m in ("bayes", "single", "paper-chain", "point")]
             for key in ("force_mae", "energy_mae")
         )
-        rows.append([case.name, *error, number(PUBLISHED.get(case.molecule), ".1f", 1), *energy])
+        rows.append([case.name, *error, number(PUBLISHED.get(case.molecule), ".1f"), *energy])
     heads = ["8 chains, k = 1", "one chain, k = 1", "the paper's steps, k = 1", "point NequIP"]
     yield from markdown(["", *(f"F: {h}" for h in heads), "F: published NequIP", *(f"E: {h}" for h in heads)], rows)
     yield ""
@@ -188,9 +174,9 @@ def costs(cases: Sequence[Case]) -> Iterator[str]:
         for method, found in case.results.items():
             verdict = found["verdict"]
             rows.append([
-                case.name, METHODS[method], str(found["networks"]), str(found["steps"]), number(found["seconds"], ".0f", 1),
-                number(found["prediction_seconds"], ".1f", 1), number(verdict.get("r_hat_forces"), ".2f", 1),
-                number(verdict.get("ess_forces"), ".0f", 1), number(verdict.get("kinetic_temperature"), ".2f", 1),
+                case.name, METHODS[method], str(found["networks"]), str(found["steps"]), number(found["seconds"], ".0f"),
+                number(found["prediction_seconds"], ".1f"), number(verdict.get("r_hat_forces"), ".2f"),
+                number(verdict.get("ess_forces"), ".0f"), number(verdict.get("kinetic_temperature"), ".2f"),
                 str(len(verdict.get("failed_chains", []))), found["recalibration"]["forces"]["method"],
             ])  # fmt: skip
     heads = [
@@ -286,6 +272,13 @@ class Column:
         if self.best is None or len(known) < 2:
             return texts
         return [f"**{text}**" if text != "–" and float(text) == self.best(known) else text for text in texts]
+
+
+def both(
+    heading: str, key: str, form: str, best: Callable[..., float] | None, scale: float = 1
+) -> tuple[Column, Column]:
+    """The metric raw and recalibrated."""
+    return Column(heading, key, scale, form, best), Column(f"recal. {heading}", key, scale, form, best, "recalibrated")
 
 
 def by_method(cases: Sequence[Case], columns: Sequence[Column]) -> Iterator[str]:
