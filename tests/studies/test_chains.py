@@ -1,60 +1,31 @@
-"""The studies of label efficiency and of one chain or many: short, and where little more than torch and numpy is installed."""
+"""Label efficiency, one chain or many, and the paper's chain: short runs on a machine with little more than torch."""
 
-import importlib.util
 import json
 import shutil
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from equibayes.data import bundled_ethanol
+from equibayes.errors import InputError
 from equibayes.labelling.pool import PoolLabeller
 from equibayes.learning.curve import rows_of
 from equibayes.learning.learn import Learner
 from equibayes.learning.settings import learn_config
 from equibayes.learning.study import Inputs
-
-ROOT = Path(__file__).parents[1]
-EXAMPLES = ROOT / "examples"
-# what is not there on a bare machine with a GPU
-BARE = f"""
-import runpy, sys
-sys.path.insert(0, {str(EXAMPLES)!r})
-for name in ("ase", "scipy", "matplotlib", "pandas", "git"):
-    sys.modules[name] = None
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
-def example(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-def started(*words: str | Path, bare: bool = False) -> str:
-    command = [sys.executable, *(("-c", BARE) if bare else ()), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from studies.label_efficiency.report import conclude, labels_needed
+from studies.label_efficiency.rounds import QUICK, Frames, Run, run
+from tests.studies.running import ROOT, run_study
 
 
 def test_rounds_of_label_efficiency_are_those_of_learn(tmp_path: Path) -> None:
     """Same frames, same steps, same numbers as `equibayes learn`, which keeps files of structures besides."""
-    study = example("label_efficiency")
-    short = study.replace(study.QUICK, pool=30, start_labels=4, per_round=4, first=8, warm=4)
-    frames = study.Frames(bundled_ethanol("train")[: short.pool], bundled_ethanol("test")[:5])
+    short = replace(QUICK, pool=30, start_labels=4, per_round=4, first=8, warm=4)
+    frames = Frames(bundled_ethanol("train")[: short.pool], bundled_ethanol("test")[:5])
     for kind in ("bald", "diversity"):
-        study.Run(short, kind, 1, frames, tmp_path / "work", tmp_path, "cpu").go("abc")
+        Run(short, kind, 1, frames, tmp_path / "work", tmp_path, "cpu").go("abc")
         own = json.loads((tmp_path / "runs" / f"{kind}-1.json").read_text())
         config = short.config(1).to_dict()
         values = {
@@ -77,42 +48,40 @@ def test_rounds_of_label_efficiency_are_those_of_learn(tmp_path: Path) -> None:
 
 
 def test_label_efficiency_goes_on_and_reports_from_its_small_files(tmp_path: Path) -> None:
-    study = example("label_efficiency")
-    short = study.replace(study.QUICK, pool=30, start_labels=4, per_round=4, first=6, warm=3, rounds=1)
-    frames = study.Frames(bundled_ethanol("train")[: short.pool], bundled_ethanol("test")[:5])
-    study.run(short, [0], frames, tmp_path / "work", tmp_path / "out", "cpu", None)
+    short = replace(QUICK, pool=30, start_labels=4, per_round=4, first=6, warm=3, rounds=1)
+    frames = Frames(bundled_ethanol("train")[: short.pool], bundled_ethanol("test")[:5])
+    run(short, [0], frames, tmp_path / "work", tmp_path / "out", "cpu", None)
     before = {path.name: path.read_bytes() for path in (tmp_path / "out" / "runs").glob("*")}
     assert set(before) == {"bald-0.json", "diversity-0.json", "random-0.json"}
     record = tmp_path / "out" / "runs" / "random-0.json"
     cut = json.loads(record.read_text())
     cut["rounds"].pop()
     record.write_text(json.dumps(cut))
-    with pytest.raises(study.InputError, match="no seed is done"):
-        study.conclude(tmp_path / "out")
-    study.run(short, [0], frames, tmp_path / "work", tmp_path / "out", "cpu", None)
+    with pytest.raises(InputError, match="no seed is done"):
+        conclude(tmp_path / "out")
+    run(short, [0], frames, tmp_path / "work", tmp_path / "out", "cpu", None)
     again = json.loads(record.read_text())["rounds"]
     assert [row["test"] for row in again] == [row["test"] for row in json.loads(before[record.name])["rounds"]]
     shutil.rmtree(tmp_path / "work")  # posteriors stay where they were made
-    started(EXAMPLES / "label_efficiency.py", "--report", "--output", tmp_path / "out")
+    run_study("label_efficiency", "--report", "--output", tmp_path / "out")
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["curves"]["bald"]["labels"] == [4, 8]
     assert (tmp_path / "out" / "curves.png").exists()
-    with pytest.raises(study.InputError, match="other settings"):
-        study.run(study.replace(short, warm=4), [0], frames, tmp_path / "work", tmp_path / "out", "cpu", None)
+    with pytest.raises(InputError, match="other settings"):
+        run(replace(short, warm=4), [0], frames, tmp_path / "work", tmp_path / "out", "cpu", None)
 
 
 def test_labels_needed_are_read_off_straight_lines() -> None:
-    needed = example("label_efficiency").labels_needed
     labels, errors = np.array([50.0, 100, 150]), np.array([10.0, 6, 4])
-    assert needed(labels, errors, 5.0) == pytest.approx(125)
-    assert needed(labels, errors, 12.0) == 50
-    assert needed(labels, errors, 3.9) is None
+    assert labels_needed(labels, errors, 5.0) == pytest.approx(125)
+    assert labels_needed(labels, errors, 12.0) == 50
+    assert labels_needed(labels, errors, 3.9) is None
 
 
 def test_one_or_many_on_a_bare_machine(tmp_path: Path) -> None:
-    words = [EXAMPLES / "one_or_many.py", "--quick", "--folder", tmp_path / "work", "--output", tmp_path / "out"]
+    words: list[str | Path] = ["--quick", "--folder", tmp_path / "work", "--output", tmp_path / "out"]
     words += ["--commit", "abc", "--case", "many", "one", "temperature-0"]
-    started(*words, bare=True)
+    run_study("one_or_many", *words, bare=True)
     found = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "out").glob("*.json")}
     many, one = found["many"], found["one"]
     assert {name: len(views) for name, views in many["views"].items()} == {"1x4": 2, "2x2": 1, "all": 1}
@@ -125,8 +94,8 @@ def test_one_or_many_on_a_bare_machine(tmp_path: Path) -> None:
     assert many["agreement"]["spread_of_chain_means"] > many["agreement"]["spread_within_chains"] > 0
     assert found["temperature-0"]["config"]["sampler"]["temperature"] == 0
     assert many["provenance"]["commit"] == "abc"
-    assert started(*words, bare=True).count("is there") == 3
-    told = started(EXAMPLES / "one_or_many_report.py", tmp_path / "out")
+    assert run_study("one_or_many", *words, bare=True).count("already done") == 3
+    told = run_study("one_or_many.report", tmp_path / "out")
     assert "3 cases, missing: one-stretched" in told
     text = (tmp_path / "out" / "README.md").read_text()
     assert "one, equal seconds" in text
@@ -139,10 +108,10 @@ def test_paper_chain_is_drawn_from_what_a_run_left(tmp_path: Path) -> None:
     kept = ("metrics.jsonl", "config.yaml", "log.txt")
     for name in kept:
         shutil.copy(ROOT / "results/speed/ethanol-paper-chain" / name, tmp_path / name)
-    told = started(EXAMPLES / "paper_chain.py", tmp_path, "--commit", "abc", "--hardware", "a GPU")
+    told = run_study("paper_chain", tmp_path, "--commit", "abc", "--hardware", "a GPU")
     last = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
     assert f"{last['step']:,}".replace(",", " ") in told.splitlines()[-1]
     assert "a GPU, precision mixed, commit abc" in (tmp_path / "README.md").read_text()
     assert (tmp_path / "history.png").exists()
-    started(EXAMPLES / "paper_chain.py", tmp_path)
+    run_study("paper_chain", tmp_path)
     assert "commit abc" in (tmp_path / "README.md").read_text(), "what was said before is kept"

@@ -1,47 +1,25 @@
 """The studies of domain shift run from data to tables; what they conclude is in results/domain-shift."""
 
-import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
 from equibayes.data.dataset import Dataset
 from equibayes.evaluation.evaluated import Evaluated
+from studies.domain_shift import cases, measures
 from tests.samples import water
+from tests.studies.running import ROOT, run_study
 
-EXAMPLE = Path(__file__).parents[1] / "examples/domain_shift"
+STUDY = ROOT / "studies/domain_shift"
 WORDS = ("3bpa", "--quick", "--device", "cpu", "--folder", "work", "--output", "out", "--methods", "bayes", "dropout")
-
-
-def part(name: str) -> ModuleType:
-    """A file of the example, under a name that no other module has."""
-    spec = importlib.util.spec_from_file_location(f"domain_shift_{name}", EXAMPLE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-cases, measures = part("cases"), part("measures")
-
-
-def run(script: str, folder: Path, *words: str) -> str:
-    done = subprocess.run([sys.executable, str(EXAMPLE / script), *words], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("study")
-    run("study.py", place, *WORDS)
+    run_study("domain_shift", *WORDS, cwd=place)
     return place
 
 
@@ -55,12 +33,12 @@ def test_a_study_writes_its_numbers_once(folder: Path) -> None:
     total, *parts = (values["4"][f"rms_{part}"] for part in ("sigma", "epistemic", "aleatoric"))
     assert total**2 == pytest.approx(sum(value**2 for value in parts))
     assert values["1"]["rms_epistemic"] == 0 < values["4"]["rms_epistemic"]
-    assert run("study.py", folder, *WORDS).count("there already") == 2
+    assert run_study("domain_shift", *WORDS, cwd=folder).count("already done") == 2
 
 
 def test_tables_and_figures_say_what_is_missing(folder: Path) -> None:
     (folder / "out/notes.md").write_text("A word in front.\n")
-    run("tables.py", folder, "out")
+    run_study("domain_shift.tables", "out", cwd=folder)
     text = (folder / "out/README.md").read_text()
     assert "A word in front." in text
     assert "**Missing:** ensemble." in text
@@ -71,7 +49,7 @@ def test_tables_and_figures_say_what_is_missing(folder: Path) -> None:
 
 
 def test_training_validation_and_test_frames_are_disjoint() -> None:
-    case = cases.bpa(EXAMPLE / "data", 0)
+    case = cases.bpa(STUDY / "data", 0)
     sets = [case.train, case.validation, *(frames for _, frames in case.tests.values())]
     assert [len(frames) for frames in sets] == [470, 30, 500, 250, 250, 250]
     assert len({s.geometry_digest() for frames in sets for s in frames}) == sum(map(len, sets))
@@ -107,3 +85,16 @@ def test_measures_of_known_errors() -> None:
     assert values["threshold_relative"] == pytest.approx(3 * values["force_mae"])
     assert 0 < values["force_outlier_share_relative"] < 0.1
     assert values["energy_mae_up_to_a_constant"] is None, "there are no energies"
+
+
+def test_pedot_keeps_every_tenth_test_frame() -> None:
+    """Disjoint from the training frames, and as many as the README says."""
+    case = cases.pedot(ROOT / "studies/pedot/data", 0)
+    assert {name: len(frames) for name, (_, frames) in case.tests.items()} == {
+        "length 8": 40,
+        "length 12": 40,
+        "length 16": 200,
+    }
+    assert (len(case.train), len(case.validation)) == (100, 30)
+    sets = [case.train, case.validation, *(frames for _, frames in case.tests.values())]
+    assert len({s.geometry_digest() for frames in sets for s in frames}) == sum(map(len, sets))

@@ -1,37 +1,16 @@
-"""The scripts of examples/pedot: the paper's splits, and runs that continue where they were."""
+"""The PEDOT data: the paper's splits, and runs that continue after an interruption."""
 
-import importlib
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 from ase.build import molecule
 from ase.calculators.emt import EMT
 
-FOLDER = Path(__file__).parents[2] / "examples" / "pedot"
+from studies.pedot import splits, trajectory
 
 
-@pytest.fixture(scope="module")
-def trajectory() -> ModuleType:
-    return _script("trajectory")
-
-
-@pytest.fixture(scope="module")
-def splits() -> ModuleType:
-    return _script("splits")
-
-
-def _script(name: str) -> ModuleType:
-    sys.path.insert(0, str(FOLDER))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(FOLDER))
-
-
-def test_training_frames_are_those_of_the_paper(splits: ModuleType) -> None:
+def test_training_frames_are_those_of_the_paper() -> None:
     """Appendix B: 50 of steps 1 to 1500 and 15 of steps 1501 to 1600, of each length; tests begin after them."""
     for length in (8, 12):
         steps = splits.drawn_steps(length)
@@ -44,10 +23,10 @@ def test_training_frames_are_those_of_the_paper(splits: ModuleType) -> None:
     assert splits.drawn_steps(8)["train"].tolist() != splits.drawn_steps(12)["train"].tolist()
 
 
-def test_a_run_continues_where_it_was(trajectory: ModuleType, tmp_path: Path) -> None:
+def test_a_run_continues_where_it_was(tmp_path: Path) -> None:
     """Stopped after 20 of 30 steps, it makes the same frames as without a stop."""
     for folder in ("whole", "stopped"):
-        _start(trajectory, tmp_path / folder)
+        _start(tmp_path / folder)
     whole = trajectory.run(1, tmp_path / "whole", EMT(), steps=30)
     trajectory.run(1, tmp_path / "stopped", EMT(), steps=20)
     continued = trajectory.run(1, tmp_path / "stopped", EMT(), steps=30)
@@ -58,15 +37,15 @@ def test_a_run_continues_where_it_was(trajectory: ModuleType, tmp_path: Path) ->
     np.testing.assert_array_equal(kept.forces, continued.forces)
 
 
-def test_unfinished_runs_are_named(splits: ModuleType, trajectory: ModuleType, tmp_path: Path) -> None:
-    _start(trajectory, tmp_path)
-    with pytest.raises(SystemExit, match=r"0 of 2000 steps; go on with run\.py 1 "):
+def test_unfinished_runs_are_named(tmp_path: Path) -> None:
+    _start(tmp_path)
+    with pytest.raises(SystemExit, match=r"0 of 2000 steps; continue with python -m studies\.pedot 1 "):
         splits._finished(tmp_path / "pedot_1.npz")
     with pytest.raises(SystemExit, match="0 of 2000 steps"):
         splits._finished(tmp_path / "pedot_8.npz")
 
 
-def _start(trajectory: ModuleType, folder: Path) -> None:
+def _start(folder: Path) -> None:
     """A run of water at its beginning, in place of an oligomer that RDKit would have to build."""
     folder.mkdir(exist_ok=True)
     atoms = molecule("H2O", calculator=EMT())

@@ -1,8 +1,6 @@
-"""The rivals of examples/rivals obey the laws that define them; how good they are is not judged here."""
+"""LLPR and the Gaussian process of studies/rivals obey their defining equations."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +8,13 @@ import pytest
 import torch
 
 from equibayes.posterior.file import Posterior, load
-from examples.rivals.gp import ETHANOL
-from examples.rivals.kernel import Covariance, Kernel, pair_orders, points_of, without_rigid_motion
-from examples.rivals.process import Process, Settings
-from examples.rivals.protocol import arrays_of, evaluated, frames_of, scale_of
-from examples.rivals.rigidity import Features, features_of, hessian, last_layer, rigidity, spread
+from studies.rivals.gp import ETHANOL
+from studies.rivals.kernel import Covariance, Kernel, pair_orders, points_of, without_rigid_motion
+from studies.rivals.process import Process, Settings
+from studies.rivals.protocol import arrays_of, evaluated, frames_of, scale_of
+from studies.rivals.rigidity import Features, features_of, hessian, last_layer, rigidity, spread
+from tests.studies.running import ROOT, run_study
 
-ROOT = Path(__file__).resolve().parent.parent
 KERNELS = [Kernel("gauss", 0.8), Kernel("matern", 3.0)]
 FRAMES = 12
 
@@ -188,9 +186,7 @@ def test_metrics_see_both_parts_of_sigma() -> None:
 
 def test_process_from_the_command_line(tmp_path: Path) -> None:
     words = ["--frames", "6", "--test", "4", "--subsets", "3", "6", "-o", str(tmp_path)]
-    command = [sys.executable, str(ROOT / "examples/rivals/gp.py"), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_study("rivals.gp", *words)
     found = json.loads((tmp_path / "gp-6.json").read_text())
     assert found["frames"] == {"learned": 6, "held_back": 30, "test": 4}
     raw, scaled = (found["methods"][name] for name in ("gp", "gp, scaled"))

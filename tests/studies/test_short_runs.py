@@ -1,48 +1,43 @@
-"""Studies that are too long for every change still run; what they conclude is in results/."""
+"""Studies that are too long for every change still run; their conclusions are in results/."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
-MALONALDEHYDE = EXAMPLES.parents[1] / "shared/data/rmd17/rmd17_malonaldehyde.npz"
+from tests.studies.running import ROOT, run_study
+
+MALONALDEHYDE = ROOT.parent / "shared/data/rmd17/rmd17_malonaldehyde.npz"
 
 
-@pytest.mark.slow
-def test_convergence_study(tmp_path: Path) -> None:
-    words = [sys.executable, str(EXAMPLES / "convergence_study.py"), "--quick", "--work", "work", "--output", "out"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert 0.3 < report["acceptance"] <= 1
-    assert set(report["comparison"]) >= {"SGHMC", "temperature 0.5", "null: two halves of HMC"}
-    assert report["kinetic_temperature"]["temperature 0.5"] == pytest.approx(0.5, abs=0.1)
-
-
-def quick(name: str, folder: Path, *options: str) -> dict[str, Any]:
+def reported(name: str, folder: Path, *options: str) -> dict[str, Any]:
     """The report of a short run."""
-    words = [sys.executable, str(EXAMPLES / name), "--quick", "--output", "out", *options]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_study(name, "--output", "out", *options, cwd=folder)
     report: dict[str, Any] = json.loads((folder / "out" / "report.json").read_text())
     return report
 
 
 @pytest.mark.slow
+def test_convergence_study(tmp_path: Path) -> None:
+    report = reported("convergence", tmp_path, "--quick", "--work", "work")
+    assert 0.3 < report["acceptance"] <= 1
+    assert set(report["comparison"]) >= {"SGHMC", "temperature 0.5", "null: two halves of HMC"}
+    assert report["kinetic_temperature"]["temperature 0.5"] == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.slow
 def test_on_the_fly(tmp_path: Path) -> None:
-    report = quick("on_the_fly.py", tmp_path, "--work", "work")
+    report = reported("on_the_fly", tmp_path, "--quick", "--work", "work")
     assert (report["steps_done"], report["ended"], report["checked"]["frames"]) == (30, None, 5)
     assert report["asked"] == len(report["asked_at"]) > 0
-    assert quick("on_the_fly.py", tmp_path, "--work", "work")["checked"] == report["checked"], "nothing is done again"
+    again = reported("on_the_fly", tmp_path, "--quick", "--work", "work")
+    assert again["checked"] == report["checked"], "nothing is done again"
 
 
 @pytest.mark.slow
 def test_proton_transfer(tmp_path: Path) -> None:
-    report = quick("proton_transfer.py", tmp_path)
+    report = reported("proton_transfer", tmp_path, "--quick")
     assert report["engine_band"]["barrier"] == pytest.approx(0.16, abs=0.02), "GFN2-xTB, eV"
     assert [row["labels"] for row in report["rounds"]] == [12, 17]
 
@@ -50,7 +45,7 @@ def test_proton_transfer(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not MALONALDEHYDE.exists(), reason="needs rMD17 malonaldehyde")
 def test_label_efficiency(tmp_path: Path) -> None:
-    report = quick("label_efficiency.py", tmp_path, "--work", "work", "--data", str(MALONALDEHYDE))
+    report = reported("label_efficiency", tmp_path, "--quick", "--work", "work", "--data", str(MALONALDEHYDE))
     assert report["seeds_done"] == [0, 1]
     assert report["curves"]["bald"]["labels"] == report["curves"]["random"]["labels"] == [8, 16, 24]
     assert (tmp_path / "out" / "curves.png").exists()
@@ -58,9 +53,14 @@ def test_label_efficiency(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_energies_of_large_structures(tmp_path: Path) -> None:
-    words = [sys.executable, str(EXAMPLES / "energy_shift.py"), "--steps", "50", "--every", "25", "--output", "out"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    report = reported("energy_shift", tmp_path, "--steps", "50", "--every", "25")
     assert [row["step"] for row in report["with"]] == [row["step"] for row in report["without"]]
     assert report["with"][0]["energy_sigma_eV"] > 0
+
+
+def test_burn_ins_are_compared(tmp_path: Path) -> None:
+    report = reported("fast_burn_in", tmp_path, "--steps", "30", "--ways", "cold half")
+    assert set(report["summary"]) == {"no option", "cold half"}
+    assert report["summary"]["no option"]["difference_to_no_option"] == 0
+    assert {"commit", "hardware", "versions"} <= report["provenance"].keys()
+    assert (tmp_path / "out" / "curves.png").exists()
