@@ -45,7 +45,7 @@ def test_tables_and_figures_say_what_is_missing(folder: Path) -> None:
     assert "**Not run:** PEDOT" in text
     shown = [word.partition(")")[0] for word in text.split("](")[1:]]
     assert len(shown) == 4
-    assert all((folder / "out" / name).stat().st_size > 10_000 for name in shown)
+    assert all((folder / "out" / name).stat().st_size > 4_000 for name in shown)
 
 
 def test_training_validation_and_test_frames_are_disjoint() -> None:
