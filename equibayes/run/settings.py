@@ -236,7 +236,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         },
         "cycles": {"length": 500, "batch_size": 4},
     },
-    # a good posterior in the least time: a minute on one H200 (results/standard-preset)
+    # a good posterior in the least time: a minute on one H200
     "standard": {
         "network_preset": "paper",
         "chains": 8,
