@@ -6,8 +6,7 @@ Tables 4, 5, 6 and appendix D of the paper, few training frames, costs; figures 
 written by hand, comes first.
 """
 
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,11 @@ from equibayes.files import write_text
 from studies.rmd17.collected import FEW, METHODS, PUBLISHED, Case, absent, read_cases
 from studies.rmd17.compact import NOTE
 from studies.rmd17.figures import draw_all
-from studies.shared import tables
+from studies.rmd17.metric_tables import accuracy, calibration, markdown, outliers, paragraph
 from studies.shared.options import parser_of
 from studies.shared.results import read_json
 from studies.shared.tables import number
 
-Cells = list[str]
-LOW, HIGH = min, max
 INTRODUCTION = """Made by `python -m studies.rmd17.tables` from the JSON files in this folder, which
 `python -m studies.rmd17` wrote; they hold settings, seed, commit, hardware and time. Training set: 1000 frames of the
 official split `train_01`, of which 30 are held back; test set: all other frames of the file. All methods use the same
@@ -29,13 +26,6 @@ network and frames, and as many steps per network as one chain of the posterior 
 through its cycles). k = 8 networks, samples or masks; `point` is one network. Recalibrated: σ rescaled on the
 held-back frames (`equibayes calibrate`). F: force components, E: energies. **Bold**: best for a molecule. Settings of
 these results:"""
-ABOUT_LIKELIHOOD = """meV/Å and meV. MLL: mean ln likelihood with errors in eV and Å (3.14 lower in kcal/mol, the unit
-of the paper); higher is better."""
-ABOUT_OUTLIERS = """An outlier is a force component with an error above 1 kcal/(mol Å) = 43.4 meV/Å (–: there is
-none), or above three times the method's own MAE. A constant σ gives 0.5."""
-ABOUT_CALIBRATION = """NECE as in appendix A.5 of the paper: bins of 0.01 kcal/(mol Å) or kcal/mol, in the inverse of
-that unit; area: miscalibration area, 0 to 0.5; in 68 %: fraction of errors inside the 68 % interval; σ-F: root mean
-square of σ, not recalibrated."""
 ABOUT_COSTS = """Seconds are wall time on a device shared with other runs, including compilation. R-hat and ESS of
 predicted forces over the cycles (R-hat 1: the chains agree); rivals have no cycles."""
 ABOUT_HALF = """Half precision was measured with all eight samples, on the first 1000 test frames. The stored files keep
@@ -98,44 +88,6 @@ def section(title: str, lines: Sequence[str] | Iterator[str], picture: str | Non
     for part in (body, [picture] if picture else []):
         if part:
             yield from ("", *part)
-
-
-def accuracy(cases: Sequence[Case]) -> Iterator[str]:
-    """Errors in meV and meV/Å; MLL in eV and Å."""
-    columns = []
-    for part, letter in (("force", "F"), ("energy", "E")):
-        columns += [Column(f"{kind.upper()}-{letter}", f"{part}_{kind}", 1e3, ".2f", LOW) for kind in ("mae", "rmse")]
-        columns += both(f"MLL-{letter}", f"{part}_mll", ".3f", HIGH)
-    yield from by_method(cases, columns)
-    yield ""
-    yield from paragraph(ABOUT_LIKELIHOOD)
-
-
-def outliers(cases: Sequence[Case]) -> Iterator[str]:
-    columns = [
-        Column("errors above 1 kcal/(mol Å), %", "force_outlier_share", 100, ".3f", None),
-        *both("AUC", "force_auc", ".3f", HIGH),
-        *both("AUC above 3 MAE", "force_auc_relative", ".3f", HIGH),
-        Column("rank correlation of σ and error", "force_spearman", 1, ".3f", HIGH),
-    ]
-    yield from by_method(cases, columns)
-    yield ""
-    yield from paragraph(ABOUT_OUTLIERS)
-
-
-def calibration(cases: Sequence[Case]) -> Iterator[str]:
-    columns = [
-        *both("NECE-F", "kcal_mol.force_nece", ".3f", LOW),
-        *both("area-F", "force_miscalibration_area", ".4f", LOW),
-        *both("in 68 %", "force_coverage_68", ".1f", None, 100),
-        *both("in 95 %", "force_coverage_95", ".1f", None, 100),
-        Column("σ-F, meV/Å", "force_sharpness", 1e3, ".2f", None),
-        *both("NECE-E", "kcal_mol.energy_nece", ".3f", LOW),
-        *both("area-E", "energy_miscalibration_area", ".3f", LOW),
-    ]
-    yield from by_method(cases, columns)
-    yield ""
-    yield from paragraph(ABOUT_CALIBRATION)
 
 
 def appendix_d(cases: Sequence[Case]) -> Iterator[str]:
@@ -245,55 +197,6 @@ def provenance(cases: Sequence[Case]) -> Iterator[str]:
 
 def listed(values: Iterable[str]) -> str:
     return ", ".join(sorted(set(values)))
-
-
-def paragraph(words: str) -> list[str]:
-    return textwrap.wrap(words, 150)
-
-
-class Column:
-    """How a metric is found, formatted and ranked."""
-
-    def __init__(
-        self,
-        heading: str,
-        key: str,
-        scale: float,
-        form: str,
-        best: Callable[..., float] | None,
-        part: str = "raw",
-    ) -> None:
-        self.heading, self.key, self.scale, self.form, self.best, self.part = heading, key, scale, form, best, part
-
-    def cells(self, case: Case, methods: Sequence[str]) -> Cells:
-        """One per method; values equal to the best one are bold."""
-        texts = [number(case.value(method, self.key, self.part), self.form, self.scale) for method in methods]
-        known = [float(text) for text in texts if text != "–"]
-        if self.best is None or len(known) < 2:
-            return texts
-        return [f"**{text}**" if text != "–" and float(text) == self.best(known) else text for text in texts]
-
-
-def both(
-    heading: str, key: str, form: str, best: Callable[..., float] | None, scale: float = 1
-) -> tuple[Column, Column]:
-    """The metric raw and recalibrated."""
-    return Column(heading, key, scale, form, best), Column(f"recal. {heading}", key, scale, form, best, "recalibrated")
-
-
-def by_method(cases: Sequence[Case], columns: Sequence[Column]) -> Iterator[str]:
-    """One row per molecule and method."""
-    rows: list[Cells] = []
-    for case in cases:
-        methods = list(case.results)
-        table = [column.cells(case, methods) for column in columns]
-        rows += [[case.name, METHODS[method], *row] for method, row in zip(methods, zip(*table))]
-        rows += [[case.name, METHODS[method], "missing", *["" for _ in columns[1:]]] for method in case.missing]
-    yield from markdown(["", "method", *(column.heading for column in columns)], rows)
-
-
-def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return tables.markdown(headings, rows) if rows else ["No results."]
 
 
 if __name__ == "__main__":
