@@ -2,10 +2,11 @@
 
 The paper's outlook proposes less injected noise and smaller batches early in the burn-in.  The settings are
 `burn_in.noise_free` (the first part of the burn-in has neither noise nor prior: the likelihood alone is maximised, from
-weights drawn from the prior) and `burn_in.early` with `early_batch_size` (the first part has smaller batches).  One variant
-keeps the prior in the part without noise, to show why it must be left out.  `burn_in.decay` lets the learning rate γ fall
-linearly instead of exponentially, so that it stays large for longer.  All variants start from the same weights and use the
-same noise, chain by chain, on the bundled ethanol frames, with the `small` network and the learning rates of `quick`.
+weights drawn from the prior) and `burn_in.early` with `early_batch_size` (the first part has smaller batches).  One
+variant keeps the prior in the part without noise, to show why it must be left out.  `burn_in.decay` lets the learning
+rate γ fall linearly instead of exponentially, so that it stays large for longer.  All variants start from the same
+weights and use the same noise, chain by chain, on the bundled ethanol frames, with the `small` network and the learning
+rates of `quick`.
 
     python -m studies.fast_burn_in                about 20 minutes on one core
     python -m studies.fast_burn_in --steps 100    to see that it runs

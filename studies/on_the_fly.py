@@ -1,7 +1,7 @@
 """Dynamics of ethanol that calls GFN2-xTB only for uncertain frames; these are labelled and learned at once.
 
-A first posterior is sampled from a few frames labelled by the engine; then a trajectory runs on the fly.  Afterwards the
-engine labels 200 random frames of it.  Reported are the errors of the forces that drove the trajectory, of the last
+A first posterior is sampled from a few frames labelled by the engine; then a trajectory runs on the fly.  Afterwards
+the engine labels 200 random frames of it.  Reported are the errors of the forces that drove the trajectory, of the last
 posterior and of the first one.
 
     python -m studies.on_the_fly             about four minutes on one core; continues after a kill

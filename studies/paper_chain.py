@@ -2,10 +2,11 @@
 
     python -m studies.paper_chain                                     results/speed/ethanol-paper-chain
     python -m studies.paper_chain FOLDER --commit ef0cf8a --hardware "NVIDIA H200"
-    python -m studies.paper_chain --run chain.run --frames 200        also test the network of the newest checkpoint, on a CPU
+    python -m studies.paper_chain --run chain.run --frames 200        also test the newest checkpoint, on a CPU
 
-FOLDER holds metrics.jsonl and config.yaml of the run's folder and log.txt, the output of the command.  Writes README.md,
-history.png and history.json (the table) there.  The posterior itself is evaluated by `python -m studies.rmd17`.
+FOLDER holds metrics.jsonl and config.yaml of the run's folder and log.txt, the output of the command.  Writes
+README.md, history.png and history.json (the table) there.  The posterior itself is evaluated by `python -m
+studies.rmd17`.
 """
 
 import json
@@ -22,7 +23,7 @@ from equibayes.evaluation.figures.style import MEV, colour, figure, log_ticks, s
 from equibayes.files import write_text
 from studies.shared.options import parser_of, start
 from studies.shared.results import read_json, save_figure, save_json
-from studies.shared.tables import markdown, number
+from studies.shared.tables import markdown, number, wrapped
 
 Record = dict[str, Any]
 ROWS = 14
@@ -204,8 +205,8 @@ def readme(
         f"`equibayes sample bundled:ethanol@train -o chain.posterior --preset paper-rmd17 --device cuda`, seed {config['seed']}, "
         f"{where['hardware']}, precision {config['precision']}, commit {where['commit']}: {config['chains']} chain, "
         f"{planned['steps']} steps ({planned['burn_in']} of burn-in), batch {config['burn_in']['batch_size']}, {planned['train']} "
-        f"frames to learn from, {planned['held_back']} held back, {planned['samples']} samples. The last record is of step "
-        f"{last['step']}, after {minutes:.1f} minutes of sampling ({pace:.2f} ms a step).",
+        f"training frames, {planned['held_back']} held back, {planned['samples']} samples. The last record is of step "
+        f"{last['step']}, after {minutes:.1f} minutes of sampling ({pace:.2f} ms per step).",
         "",
         "![Error, σ, temperature and learning rate against step and time](history.png)",
         "",
@@ -216,7 +217,7 @@ def readme(
         "held-back frames. `metrics.jsonl` has every record, `config.yaml` every setting, `log.txt` the output. "
         "Made by `python -m studies.paper_chain`.",
     ]  # fmt: skip
-    return "\n".join(text) + "\n"
+    return wrapped("\n".join(text)) + "\n"
 
 
 def main() -> None:

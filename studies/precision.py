@@ -3,8 +3,8 @@
     python -m studies.precision                        results/precision/report.json; some minutes on one H200
 
 For each precision: sample ethanol (preset `standard` with a shorter burn-in), then force error, likelihood and outlier
-detection on unseen frames, for all samples and for each chain alone, whose scatter gives the error of a difference.  With
-the float32 posterior also the energy along NVE dynamics with forces computed in each precision.
+detection on unseen frames, for all samples and for each chain alone, whose scatter gives the error of a difference.
+With the float32 posterior also the energy along NVE dynamics with forces computed in each precision.
 """
 
 import json

@@ -2,8 +2,8 @@
 
 The first posterior is conditioned on frames near the straight line between the two wells.  Then, in turns, the band is
 relaxed with the posterior, the engine labels its images, and the posterior is updated.  The barrier has an uncertainty,
-from the energies of every sample along the band.  (The molecule called malonaldehyde in rMD17 is the dialdehyde, which has
-no such proton: the data are made here, with GFN2-xTB.)
+from the energies of every sample along the band.  (The molecule called malonaldehyde in rMD17 is the dialdehyde, which
+has no such proton: the data are made here, with GFN2-xTB.)
 
     python -m studies.proton_transfer             about ten minutes on one core
     python -m studies.proton_transfer --quick     half a minute, to see that it runs

@@ -1,14 +1,14 @@
 """Does SGHMC draw from the posterior?  Its predictions against those of full-batch HMC on a small real problem.
 
-A tiny NequIP with both σ heads, 50 frames of rMD17 ethanol, float64.  The package's burn-in finds a point c; the posterior
-under the prior N(c, 0.1²) is then sampled twice:
+A tiny NequIP with both σ heads, 50 frames of rMD17 ethanol, float64.  The package's burn-in finds a point c; the
+posterior under the prior N(c, 0.1²) is then sampled twice:
 
     reference  HMC with a dense mass matrix and Metropolis correction (`hmc.py`): no minibatches, no step-size error
     subject    the package's `sghmc.step_` with its schedule, reshuffled minibatches and the mass frozen by the burn-in
 
-The two are compared on unseen frames (`comparison.py`).  The subject starts where the reference ended.  The same test is
-applied to a subject at temperature 0.5, to one with too much gradient noise, and to two halves of the reference.  Finished
-stages are kept in --work, so that an interrupted study continues.
+The two are compared on unseen frames (`comparison.py`).  The subject starts where the reference ended.  The same test
+is applied to a subject at temperature 0.5, to one with too much gradient noise, and to two halves of the reference.
+Finished stages are kept in --work, so that an interrupted study continues.
 
     python -m studies.convergence            about 26 minutes on one core
     python -m studies.convergence --quick    a minute or two, to see that it runs

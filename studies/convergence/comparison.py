@@ -46,9 +46,9 @@ def rms(values: np.ndarray) -> float:
 def compare(reference: np.ndarray, subject: np.ndarray, *, permutations: int = 999, seed: int = 0) -> dict[str, Any]:
     """The subject [K', n', Q] against the reference [K, n, Q].
 
-    rms_z_mean, rms_z_sd   about 1 where both sample the same distribution; quantities are correlated, hence the next line
+    rms_z_mean, rms_z_sd   about 1 where both sample the same distribution; but quantities are correlated
     p_mean, p_sd           fraction of random exchanges of chains between the samplers with at least this rms z
-    sd_ratio               geometric mean over quantities of sd(subject)/sd(reference), with its jackknife error over chains
+    sd_ratio               geometric mean of sd(subject)/sd(reference), with its jackknife error over chains
     shift_in_sd            rms difference of means in units of the posterior sd
     """
     centre = reference.mean((0, 1))  # against cancellation in mean squares

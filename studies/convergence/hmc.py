@@ -6,7 +6,8 @@ momentum, its own trajectory and its own acceptance.
     H(θ, p) = u(θ) + ½ pᵀ Σ p,      leapfrog:   p −= ½ε ∇u,   θ += ε Σ p,   p −= ½ε ∇u
 
 The mass matrix is Σ⁻¹, with Σ an estimate of the posterior's covariance.  The distribution does not depend on Σ (the
-acceptance ensures that); a good Σ makes all directions equally wide, so that a dozen leapfrog steps cross the posterior.
+acceptance ensures that); a good Σ makes all directions equally wide, so that a dozen leapfrog steps cross the
+posterior.
 """
 
 from collections.abc import Callable, Iterator
@@ -51,7 +52,7 @@ class HMC:
 
     def _trajectory(self) -> float:
         """One proposal for every chain; returns the mean acceptance probability."""
-        # a random length, so that no mode's period can resonate with it; the same for all chains, independent of the state
+        # a random length avoids resonance with the period of a mode; it is independent of the state
         ε = self.step_size * (0.8 + 0.4 * float(torch.rand((), generator=self.random)))
         p = torch.randn(self.position.shape, generator=self.random, dtype=torch.float64)  # momentum of z
         before = self.potential + 0.5 * p.square().sum(1)

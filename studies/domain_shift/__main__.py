@@ -3,10 +3,10 @@
     python -m studies.domain_shift pedot   --device cuda --folder work --output results/domain-shift
     python -m studies.domain_shift alkanes --device cuda --folder work --output results/domain-shift --data ALKANES
     python -m studies.domain_shift 3bpa    --device cuda --folder work --output results/domain-shift
-    python -m studies.domain_shift pedot   --quick --folder work --output out      half a minute on a CPU, to see that it runs
+    python -m studies.domain_shift pedot   --quick --folder work --output out      half a minute on a CPU
 
-A killed run continues with the same command; finished methods are not repeated.  Needs torch, numpy, safetensors and vesin
-only.  `python -m studies.domain_shift.tables` makes tables and figures of the results.
+A killed run continues with the same command; finished methods are not repeated.  Needs torch, numpy, safetensors and
+vesin only.  `python -m studies.domain_shift.tables` makes tables and figures of the results.
 """
 
 import argparse

@@ -11,8 +11,8 @@ The public frames have labels of another level of theory and cannot be combined 
 | bpa_md_300K.npz       | 250    | Langevin dynamics with GFN2-xTB: effect of the change of engine on the frames |
 | bpa_md_600K.npz, 1200K | 250 each | the same, hotter                                                 |
 
-Every trajectory starts from a different training frame, is equilibrated for 500 fs and then gives a frame every 20 fs.  A
-killed run continues.  Frames with broken bonds are kept and listed in provenance.json.
+Every trajectory starts from a different training frame, is equilibrated for 500 fs and then gives a frame every 20 fs.
+A killed run continues.  Frames with broken bonds are kept and listed in provenance.json.
 """
 
 from __future__ import annotations

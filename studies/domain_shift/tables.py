@@ -2,7 +2,8 @@
 
     python -m studies.domain_shift.tables results/domain-shift
 
-Uses all finished cases and methods and lists missing ones.  The text of notes.md in the folder, written by hand, comes first.
+Uses all finished cases and methods and lists missing ones.  The text of notes.md in the folder, written by hand, comes
+first.
 """
 
 import math
@@ -13,6 +14,7 @@ from typing import Any
 from equibayes.files import write_text
 from studies.domain_shift import figures
 from studies.domain_shift.columns import FULL, LEGEND, PAPER_TABLE_2, PAPER_TABLE_3, cells, markdown, written
+from studies.shared import tables
 from studies.shared.options import parser_of
 from studies.shared.results import read_json
 
@@ -197,7 +199,7 @@ def main() -> None:
         "## How to reproduce",
         f"```\n{commands(studies)}\npython -m studies.domain_shift.tables results/domain-shift\n```",
     ]
-    write_text(folder / "README.md", "\n\n".join(parts) + "\n")
+    write_text(folder / "README.md", tables.wrapped("\n\n".join(parts)) + "\n")
     made = "; ".join(f"{case} ({', '.join(methods)})" for case, methods in studies.items())
     print(f"{folder / 'README.md'}: {made}")
 

@@ -1,16 +1,17 @@
 """How many labels active learning saves on a pool: rMD17 malonaldehyde, whose labels are all known.
 
-Every seed starts from the same random labels.  Then follow rounds with equal numbers of labels and sampling steps, chosen by
-the posterior in one way or another and, as a control, at random.  The question: how many chosen labels give the test error
-of all the random ones?
+Every seed starts from the same random labels.  Then follow rounds with equal numbers of labels and sampling steps,
+chosen by the posterior in one way or another and, as a control, at random.  The question: how many chosen labels give
+the test error of all the random ones?
 
-    python -m studies.label_efficiency --data rmd17_malonaldehyde.npz --device cuda     for a GPU; hours on one core
-    python -m studies.label_efficiency --data rmd17_malonaldehyde.npz --reduced         forty minutes on one core
-    python -m studies.label_efficiency --data rmd17_malonaldehyde.npz --quick           half a minute, to see that it runs
-    python -m studies.label_efficiency --report                                         tables and figure of finished seeds
+    python -m studies.label_efficiency --data rmd17_malonaldehyde.npz --device cuda   for a GPU; hours on one core
+    python -m studies.label_efficiency --data rmd17_malonaldehyde.npz --reduced       forty minutes on one core
+    python -m studies.label_efficiency --data rmd17_malonaldehyde.npz --quick         half a minute, to see that it runs
+    python -m studies.label_efficiency --report                                       tables and figure of finished seeds
 
 Seeds may run side by side (--only SEED); on a GPU run --compile first, so that the kernels are compiled once.  Every
-finished round goes to OUTPUT/runs/KIND-SEED.json, which is all that --report needs.  After a kill the same command continues.
+finished round goes to OUTPUT/runs/KIND-SEED.json, which is all that --report needs.  After a kill the same command
+continues.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """One run of the study: rounds of labels chosen in one way, from one seed.
 
-The rounds are those of `equibayes learn` (same selection, same warm start) without its files of structures, so that torch,
-numpy, safetensors and vesin are enough.
+The rounds are those of `equibayes learn` (same selection, same warm start) without its files of structures, so that
+torch, numpy, safetensors and vesin are enough.
 """
 
 import time

@@ -6,13 +6,13 @@
     python -m studies.one_or_many --quick                               half a minute on one core, to see that it runs
     python -m studies.one_or_many.report                                tables and figures of finished cases
 
-A case samples 8 chains (or 1), 8 draws from each, and predicts with k = 8 samples: 8 draws of one chain, the last 4 of 2
-chains, the last 2 of 4 chains, or the last draw of 8 chains.  Cases `one…` are a single chain at the cost of `many`: equal
-seconds, from the speed of both measured in the same call, or equal network evaluations.  Nothing is tuned on the test
-frames; recalibration uses the 30 held-back frames.
+A case samples 8 chains (or 1), 8 draws from each, and predicts with k = 8 samples: 8 draws of one chain, the last 4 of
+2 chains, the last 2 of 4 chains, or the last draw of 8 chains.  Cases `one…` are a single chain at the cost of `many`:
+equal seconds, from the speed of both measured in the same call, or equal network evaluations.  Nothing is tuned on the
+test frames; recalibration uses the 30 held-back frames.
 
-Every finished case is OUTPUT/CASE.json and is not repeated; an interrupted one continues.  Needs torch, numpy, safetensors
-and vesin only.
+Every finished case is OUTPUT/CASE.json and is not repeated; an interrupted one continues.  Needs torch, numpy,
+safetensors and vesin only.
 """
 
 import time

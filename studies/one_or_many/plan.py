@@ -62,7 +62,7 @@ QUICK = Plan("tiny", chains=2, draws=4, burn_in=24, cycle=8, pilot=20, train=24,
 class Case:
     """One run.  `asks` is its question; burn_in and cycle are multiples of the plan's; initial is a learning rate.
 
-    equal      '' for many chains; a single chain has as many `seconds`, or as much `work` (network evaluations), as the many
+    equal      '' for many chains; a single chain: as many `seconds` or as much `work` (evaluations)
     stretched  whether a single chain also has a longer burn-in, or longer cycles only, as in the paper
     """
 

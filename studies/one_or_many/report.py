@@ -27,7 +27,7 @@ from studies.one_or_many.figures import (
 )
 from studies.one_or_many.plan import CASES
 from studies.shared.options import parser_of, start
-from studies.shared.tables import markdown, number
+from studies.shared.tables import markdown, number, wrapped
 
 QUESTIONS = {
     "chains": "One chain or many, at equal cost",
@@ -181,7 +181,7 @@ def readme(found: dict[str, Found], folder: Path, drawn: Sequence[str], missing:
         "`within chains` and `chain means`: standard deviation of draws within a chain and of the chain means, RMS over these "
         "components, meV/Å. `s`: steps times the time per step, on a GPU shared with other processes.",
     ]
-    return "\n".join(lines) + "\n"
+    return wrapped("\n".join(lines)) + "\n"
 
 
 def len_all(case: Found) -> int:

@@ -9,9 +9,9 @@
 | test       | 8 and 12  | steps 1601 to 2000                                  |
 | test       | 16        | steps 1 to 2000                                     |
 
-The energy of each relaxed geometry is zero.  `pedot.npz` holds train and validation (two lengths in one file), `pedot_8.npz`,
-`pedot_12.npz` and `pedot_16.npz` the test sets.  The repository keeps every tenth test frame (--every 10, the default):
-neighbouring frames are 0.5 fs apart and nearly the same.
+The energy of each relaxed geometry is zero.  `pedot.npz` holds train and validation (two lengths in one file),
+`pedot_8.npz`, `pedot_12.npz` and `pedot_16.npz` the test sets.  The repository keeps every tenth test frame (--every
+10, the default): neighbouring frames are 0.5 fs apart and nearly the same.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ SAVE_EVERY_RELAXATION_STEPS = 10
 class Record:
     """All frames of a run, and the state needed for the next step.
 
-    numbers [n]; positions Å, forces eV/Å and velocities Å/(ASE time) [frames, n, 3]; energies eV [frames], the engine's own zero;
-    temperatures K [frames]; wall_seconds [frames] of each step.
+    numbers [n]; positions Å, forces eV/Å and velocities Å/(ASE time) [frames, n, 3]; energies eV [frames], the engine's
+    own zero; temperatures K [frames]; wall_seconds [frames] of each step.
     """
 
     numbers: np.ndarray

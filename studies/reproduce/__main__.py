@@ -2,15 +2,15 @@
 
     python -m studies.reproduce --list                                            names and commands
     python -m studies.reproduce --data DATA --work work                           all of them, one H200: some hours
-    python -m studies.reproduce --data DATA --work work --only 'rmd17-*' chain    some, by name or pattern, in this order
+    python -m studies.reproduce --data DATA --work work --only 'rmd17-*' chain    some, by name or pattern, in order
     python -m studies.reproduce --data DATA --work work --seconds 1500 --lanes 4  stop after 25 minutes; four at a time
 
 The paper's chain starts first, and the other studies are paused whenever it would not finish in time.
 
-DATA holds rmd17/ (rmd17_MOLECULE.npz, splits_MOLECULE.npz) and alkanes/ (c04.npz …).  Small networks leave most of a GPU
-idle, so that several studies share it (NVIDIA's MPS is started where it is installed); seconds in the results are then
-those of a shared GPU.  WORK keeps unfinished runs, and WORK/logs the output of each study; results go to --results.
-Finished results are not repeated.
+DATA holds rmd17/ (rmd17_MOLECULE.npz, splits_MOLECULE.npz) and alkanes/ (c04.npz …).  Small networks leave most of a
+GPU idle, so that several studies share it (NVIDIA's MPS is started where it is installed); seconds in the results are
+then those of a shared GPU.  WORK keeps unfinished runs, and WORK/logs the output of each study; results go to
+--results. Finished results are not repeated.
 """
 
 import os

@@ -1,11 +1,11 @@
 """An exact Gaussian process on the forces of ethanol, on the frames that `equibayes compare` uses.
 
-    python -m studies.rivals.gp -o results/comparison                 970 frames; 7 GB of memory, about ten minutes of one core
+    python -m studies.rivals.gp -o results/comparison                 970 frames; 7 GB, about ten minutes on one core
     python -m studies.rivals.gp -o results/comparison --frames 50     seconds
 
-Inverse distances, a Gaussian or Matérn 5/2 kernel summed over the six permutations of equivalent hydrogens (`kernel.py`),
-conditioned without approximation (`process.py`).  Kernel, length scale and noise maximise the marginal likelihood on subsets
-of the training frames, the signal variance that on all of them.  Writes gp.json or gp-N.json with
+Inverse distances, a Gaussian or Matérn 5/2 kernel summed over the six permutations of equivalent hydrogens
+(`kernel.py`), conditioned without approximation (`process.py`).  Kernel, length scale and noise maximise the marginal
+likelihood on subsets of the training frames, the signal variance that on all of them.  Writes gp.json or gp-N.json with
 
     gp           the predictions of the Gaussian process
     gp, scaled   force and energy σ each multiplied by the factor of largest likelihood on the held-back frames
@@ -26,8 +26,8 @@ from studies.rivals.process import Process, Settings, search
 from studies.rivals.protocol import Clock, arrays_of, evaluated, frames_of, held_back_factors, scaled, write
 from studies.shared.options import parser_of
 
-# C C O, two H on the first C, three on the second, one on O.  The methyl group turns; and the mirror image, which has the same
-# distances, exchanges the two hydrogens of CH2 and two of CH3.  No other permutation is reached without breaking a bond.
+# C C O, two H on the first C, three on the second, one on O.  The methyl group rotates; the mirror image, with the same
+# distances, exchanges the two hydrogens of CH2 and two of CH3.  All other permutations would break a bond.
 ETHANOL = group_of([(0, 1, 2, 3, 4, 6, 7, 5, 8), (0, 1, 2, 4, 3, 6, 5, 7, 8)])
 STARTS = (Settings(Kernel("gauss", 1.0), 1e-5), Settings(Kernel("matern", 6.0), 1e-7))
 
@@ -35,8 +35,8 @@ STARTS = (Settings(Kernel("gauss", 1.0), 1e-5), Settings(Kernel("matern", 6.0), 
 def fitted(data: Dataset, subsets: Sequence[int]) -> tuple[Settings, list[dict[str, Any]]]:
     """Settings of largest marginal likelihood, and all settings tried.
 
-    On the first subset everything is searched.  With more frames the length scale stays the same and the noise decreases, so
-    that on larger subsets only the noise is searched again.
+    On the first subset everything is searched.  With more frames the length scale stays the same and the noise
+    decreases, so that on larger subsets only the noise is searched again.
     """
     arrays = arrays_of(data)
     sizes = sorted({min(size, len(data)) for size in subsets})

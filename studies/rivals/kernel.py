@@ -1,7 +1,8 @@
 """Covariances of the energies and forces of one molecule under a Gaussian process on inverse interatomic distances.
 
-The prior is E ~ GP(0, k) with k(x, x') = Σ_p κ(|x − P_p x'|), x the D inverse distances of a frame and P_p the permutations of its
-equivalent atoms (Chmiela et al. 2017, 2018: GDML and sGDML).  Forces are F = −Jᵀ ∂E/∂x with J = ∂x/∂r, so that with d = x − P x'
+The prior is E ~ GP(0, k) with k(x, x') = Σ_p κ(|x − P_p x'|), x the D inverse distances of a frame and P_p the
+permutations of its equivalent atoms (Chmiela et al. 2017, 2018: GDML and sGDML).  Forces are F = −Jᵀ ∂E/∂x with J =
+∂x/∂r, so that with d = x − P x'
 
     cov(E, E')  =  Σ_p κ
     cov(E, F')  = −Σ_p b dᵀ P J'                            ∂κ/∂x'     = b d
@@ -59,8 +60,8 @@ def points_of(positions: Tensor) -> Points:
 def without_rigid_motion(points: Points) -> tuple[Points, Tensor]:
     """The same frames in their 3a − 6 internal directions, and these directions [n, 3a, 3a − 6].
 
-    Distances do not change under rigid motion, so that these force components are 0 whatever the data.  If kept, six of the
-    27 components of ethanol would be certain and would dominate the fit of the noise.
+    Distances do not change under rigid motion, so that these force components are 0 whatever the data.  If kept, six of
+    the 27 components of ethanol would be certain and would dominate the fit of the noise.
     """
     rank = points.jacobian.shape[2] - 6
     directions = torch.linalg.svd(points.jacobian, full_matrices=False).Vh[:, :rank].mT

@@ -3,8 +3,8 @@
     python -m studies.rivals.llpr --folder work -o results/comparison                 970 frames
     python -m studies.rivals.llpr --folder work -o results/comparison --frames 50
 
-The network is trained as for `equibayes compare` with the preset `quick`, or taken from FOLDER if it is there; `rigidity.py`
-does the rest.  Means are those of `point`; only σ differs.  Writes llpr.json or llpr-N.json.
+The network is trained as for `equibayes compare` with the preset `quick`, or taken from FOLDER if it is there;
+`rigidity.py` does the rest.  Means are those of `point`; only σ differs.  Writes llpr.json or llpr-N.json.
 """
 
 from typing import Any

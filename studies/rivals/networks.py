@@ -2,8 +2,8 @@
 
     python -m studies.rivals.networks --frames 50 --folder work -o results/comparison
 
-Preset `quick`; writes networks-N.json with every METHOD and `METHOD, scaled`, where force and energy σ are each multiplied
-by the factor of largest likelihood on the held-back frames.  FOLDER keeps the networks for the next call.
+Preset `quick`; writes networks-N.json with every METHOD and `METHOD, scaled`, where force and energy σ are each
+multiplied by the factor of largest likelihood on the held-back frames.  FOLDER keeps the networks for the next call.
 """
 
 from equibayes.baselines.contestants import METHODS

@@ -1,6 +1,7 @@
 """An exact Gaussian process on forces: conditioning, marginal likelihood, and predictions with their variances.
 
-With C = K/s² + λ I over the internal force components y of the training frames (s² the variance of the signal, λ s² that of noise),
+With C = K/s² + λ I over the internal force components y of the training frames (s² the variance of the signal, λ s²
+that of noise),
 
     ln p(y) = −½ yᵀC⁻¹y/s² − ½ ln|C| − ½ n ln(2π s²),   largest at  s² = yᵀC⁻¹y / n      (Rasmussen and Williams 2006, eq. 2.30)
 

@@ -1,7 +1,8 @@
 """Last-layer prediction rigidity: the uncertainty of a trained network from the features that its last layer reads.
 
-The energy is linear in the last layer, E = fᵀw, and so are forces, F = gᵀw with g = −∂f/∂r.  With the other weights held fixed, the
-squared loss is a linear regression in w, and its Hessian tells how rigid each prediction is (Bigi, Chong, Ceriotti and Grasselli 2024):
+The energy is linear in the last layer, E = fᵀw, and so are forces, F = gᵀw with g = −∂f/∂r.  With the other weights
+held fixed, the squared loss is a linear regression in w, and its Hessian tells how rigid each prediction is (Bigi,
+Chong, Ceriotti and Grasselli 2024):
 
     H = Σ w_E f fᵀ + w_F Σ g gᵀ + ζ² I        over training frames and their force components, weights as in the loss
     σ_E² = α_E² fᵀ H⁻¹ f,   σ_F² = α_F² gᵀ H⁻¹ g

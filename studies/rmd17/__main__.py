@@ -2,15 +2,15 @@
 
     python -m studies.rmd17 ethanol --data rmd17_ethanol.npz --device cuda --folder work --output results/rmd17
     python -m studies.rmd17 ethanol --data rmd17_ethanol.npz … --train 50         50 training frames instead of 970
-    python -m studies.rmd17 ethanol --data rmd17_ethanol.npz … --seconds 100      stop in time; the same command continues
+    python -m studies.rmd17 ethanol --data rmd17_ethanol.npz … --seconds 100      stop in time; repeat it to continue
     python -m studies.rmd17 ethanol --data rmd17_ethanol.npz … --methods bayes,single
     python -m studies.rmd17 ethanol --data rmd17_ethanol.npz … --paper-chain chain.posterior
-    python -m studies.rmd17 ethanol --data rmd17_ethanol.npz --folder work --output out --quick    half a minute on a CPU
+    python -m studies.rmd17 ethanol --data rmd17_ethanol.npz --folder work --output out --quick   half a minute on a CPU
 
 The split file (splits_ethanol.npz) lies beside the data.  FOLDER/ethanol keeps the posteriors and unfinished runs;
-OUTPUT/ethanol/METHOD.json is written as soon as a method is tested and is not repeated.  Several processes may share the
-methods of a molecule.  Needs torch, numpy, safetensors and vesin only.  `python -m studies.rmd17.tables` makes tables and
-figures of the results.
+OUTPUT/ethanol/METHOD.json is written as soon as a method is tested and is not repeated.  Several processes may share
+the methods of a molecule.  Needs torch, numpy, safetensors and vesin only.  `python -m studies.rmd17.tables` makes
+tables and figures of the results.
 """
 
 import signal

@@ -1,11 +1,10 @@
 """Tables 4, 5 and 6 of the paper: metrics by molecule and method."""
 
-import textwrap
 from collections.abc import Callable, Sequence
 
 from studies.rmd17.collected import METHODS, Case
 from studies.shared import tables
-from studies.shared.tables import number
+from studies.shared.tables import number, paragraph
 
 Cells = list[str]
 LOW, HIGH = min, max
@@ -90,10 +89,6 @@ def by_method(cases: Sequence[Case], columns: Sequence[Column], about: str) -> l
         rows += [[case.name, METHODS[method], "missing", *["" for _ in columns[1:]]] for method in case.missing]
     headings = ["", "method", *(column.heading for column in columns)]
     return [*markdown(headings, rows), "", *paragraph(about)]
-
-
-def paragraph(words: str) -> list[str]:
-    return textwrap.wrap(words, 150)
 
 
 def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,7 +1,7 @@
 """Training frames, test frames and methods: the paper's protocol on revised MD17.
 
-1000 frames of the official split train_01, of which 30 are held back; all other frames of the file are test frames.  With
-fewer training frames (where uncertainty matters most) the test frames stay the same.
+1000 frames of the official split train_01, of which 30 are held back; all other frames of the file are test frames.
+With fewer training frames (where uncertainty matters most) the test frames stay the same.
 """
 
 from collections.abc import Mapping

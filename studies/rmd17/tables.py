@@ -2,8 +2,8 @@
 
     python -m studies.rmd17.tables results/rmd17        README.md and PNG files in that folder
 
-Tables 4, 5, 6 and appendix D of the paper, few training frames, costs; figures 4 and 5.  The text of notes.md in the folder,
-written by hand, comes first.
+Tables 4, 5, 6 and appendix D of the paper, few training frames, costs; figures 4 and 5.  The text of notes.md in the
+folder, written by hand, comes first.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,10 +14,10 @@ from equibayes.files import write_text
 from studies.rmd17.collected import FEW, METHODS, PUBLISHED, Case, absent, read_cases
 from studies.rmd17.compact import NOTE
 from studies.rmd17.figures import draw_all
-from studies.rmd17.metric_tables import accuracy, calibration, markdown, outliers, paragraph
+from studies.rmd17.metric_tables import accuracy, calibration, markdown, outliers
 from studies.shared.options import parser_of
 from studies.shared.results import read_json
-from studies.shared.tables import number
+from studies.shared.tables import number, paragraph
 
 INTRODUCTION = """Made by `python -m studies.rmd17.tables` from the JSON files in this folder, which
 `python -m studies.rmd17` wrote; they hold settings, seed, commit, hardware and time. Training set: 1000 frames of the

@@ -135,7 +135,7 @@ def test_rigidity_is_bayesian_linear_regression_of_the_last_layer() -> None:
     generator = np.random.default_rng(0)
     known = Features(generator.normal(size=(20, 5)), generator.normal(size=(20, 6, 5)))
     noise, energy_weight, ridge = 0.3, 0.5, 0.7
-    # noise²/weight is the variance of a label, noise²/ridge that of a weight before the data: condition the joint Gaussian on labels
+    # noise²/weight is the variance of a label, noise²/ridge the prior variance of a weight; condition on the labels
     rows = np.concatenate([known.energy, known.forces.reshape(-1, 5)])
     labels = noise**2 * np.concatenate([np.full(20, 1 / energy_weight), np.ones(120)])
     prior = noise**2 / ridge * np.eye(5)
