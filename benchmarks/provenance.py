@@ -49,13 +49,13 @@ def cpu_model() -> str:
 
 
 def commit() -> str:
-    """Short hash of the code that ran; '+' where tracked files of the package or the benchmarks were changed since."""
+    """Short hash of the code that ran; '+' where tracked files of package, benchmarks or studies were changed since."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "equibayes", "benchmarks")
+        changed = git("status", "--porcelain", "--untracked-files=no", "equibayes", "benchmarks", "studies")
         return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

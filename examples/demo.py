@@ -1,4 +1,4 @@
-"""What `make demo` runs: sample a posterior on real data, calibrate it, and ask it about frames it never saw.
+"""Run by `make demo`: sample a posterior on real data, calibrate it and evaluate it on unseen frames.
 
 The data are rMD17 ethanol (PBE/def2-SVP; Christensen & von Lilienfeld 2020), bundled with the package.
 """
@@ -25,7 +25,7 @@ def main() -> int:
     started = time.monotonic()
     for words in (
         ["sample", TRAIN, "-o", posterior, "--preset", "quick", "--overwrite", *arguments.settings],
-        ["calibrate", posterior, TRAIN],  # the frames of TRAIN that were held back
+        ["calibrate", posterior, TRAIN],  # uses the held-back frames of TRAIN
         ["evaluate", posterior, TEST, "--k", "1,2,4,8", "--json", metrics, "--report", page],
     ):
         print(f"\n$ equibayes {' '.join(words)}\n", flush=True)
@@ -33,7 +33,7 @@ def main() -> int:
         if status:
             return status
     conclude(json.loads(Path(metrics).read_text(encoding="utf-8"))["data"][TEST])
-    print(f"all of it took {time.monotonic() - started:.0f} s; open {page} in a browser")
+    print(f"finished in {time.monotonic() - started:.0f} s; open {page} in a browser")
     return 0
 
 
@@ -41,7 +41,7 @@ def conclude(by_k: dict[str, dict[str, float]]) -> None:
     """Force error, σ and outlier detection, in a few lines."""
     values = by_k[max(by_k, key=int)]
     auc = values["force_auc"]
-    print(f"\non {values['n_frames']} frames that it never saw, with {values['k']} posterior samples:")
+    print(f"\non {values['n_frames']} unseen frames, with {values['k']} posterior samples:")
     print(f"  force error                            {1000 * values['force_mae']:7.1f} meV/Å (mean absolute)")
     print(
         f"  predicted σ                            {1000 * values['force_sharpness']:7.1f} meV/Å (root mean square",
@@ -52,7 +52,7 @@ def conclude(by_k: dict[str, dict[str, float]]) -> None:
     print(
         f"  ROC AUC, errors above 1 kcal/(mol Å)   {auc:7.3f}" if auc is not None else "  no error above 1 kcal/(mol Å)"
     )
-    print(f"  the most uncertain tenth errs          {values['force_most_uncertain_tenth']:7.1f} times the average")
+    print(f"  error of the most uncertain tenth      {values['force_most_uncertain_tenth']:7.1f} times the average")
 
 
 if __name__ == "__main__":

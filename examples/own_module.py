@@ -1,6 +1,6 @@
 """Sample the weights of your own torch module.
 
-The sampler knows nothing of atoms: it needs the gradient of a potential u(θ) = −ln prior − Σ ln likelihood at flat
+The sampler is independent of atoms: it needs the gradient of a potential u(θ) = −ln prior − Σ ln likelihood at flat
 weights θ [K, P], K chains at once.  Here the module is a small regression network with two outputs, mean and ln σ.
 Steps:
 
@@ -35,7 +35,7 @@ def make_data() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Regression(torch.nn.Module):
-    """Any module will do; its outputs are what the likelihood below needs."""
+    """Any module can be used; its outputs enter the likelihood below."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -128,9 +128,7 @@ def main() -> dict[str, float]:
     }
     print(", ".join(f"{name} {value:.3f}" for name, value in result.items()))
     if result["r_hat"] > 1.1:
-        print(
-            "R-hat above 1.1: samples of one chain are still alike, so the spread rests on the chains being independent."
-        )
+        print("R-hat above 1.1: samples of one chain are correlated, so the spread comes from the independent chains.")
     return result
 
 

@@ -79,6 +79,10 @@ class Potential:
             return evaluation
         return replace(evaluation, gradient=evaluation.gradient - (1 - weight) * self.prior.gradient(position))
 
+    def log_likelihood(self, output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
+        """ln p of every structure, [K, B]."""
+        return OBJECTIVES[self.objective](output, graph, labels)
+
     def __call__(
         self, position: torch.Tensor, indices: torch.Tensor, feature_mask: torch.Tensor | None = None
     ) -> Evaluation:
@@ -86,7 +90,7 @@ class Potential:
         graph, labels = self.data.batch(indices)
         theta = position.detach().requires_grad_()
         output = self.model(theta, graph, differentiable=True, feature_mask=feature_mask)
-        per_structure = OBJECTIVES[self.objective](output, graph, labels)
+        per_structure = self.log_likelihood(output, graph, labels)
         scaled = per_structure.sum(1) * (self.data_size / per_structure.shape[1])
         (gradient,) = torch.autograd.grad(-scaled.sum(), theta)
         mae, sigma = force_summary(output, graph, labels)

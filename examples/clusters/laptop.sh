@@ -1,6 +1,6 @@
 #!/bin/bash
 # All cores of this machine (or all its GPUs): Ray is started for this run and stopped after it.
-# After a kill, or Ctrl-C: the same command goes on where it was.
+# After a kill or Ctrl-C the same command continues.
 set -euo pipefail
 data=${DATA:-bundled:ethanol@train}
 output=${OUTPUT:-ethanol.posterior}

@@ -1,5 +1,5 @@
 #!/bin/bash
-# One machine with many GPUs, of which some are used: one worker on each, with CHAINS / GPUs chains in one pass.
+# One machine with many GPUs: one worker on each GPU in GPUS, with CHAINS / GPUs chains in one pass.
 #   GPUS=0,1,2,3 CHAINS=64 ./many_gpus.sh
 set -euo pipefail
 export CUDA_VISIBLE_DEVICES=${GPUS:-0,1,2,3,4,5,6,7}

@@ -7,15 +7,16 @@
 #SBATCH --time=24:00:00
 #SBATCH --requeue
 #SBATCH --signal=B:TERM@180
-# Starts Ray on every node of the allocation and samples on all of it.  180 s before the time is over Slurm sends TERM: the workers
-# save where they are.  Submit the same script again (or let Slurm requeue it) and the run goes on, also with another number of nodes.
+# Starts Ray on every node of the allocation and samples on all of them.  Slurm sends TERM 180 s before the time limit, and
+# the workers write checkpoints.  Submit the script again (or let Slurm requeue it) to continue, also with another number
+# of nodes.
 #   DATA=train.xyz OUTPUT=train.posterior CHAINS=64 sbatch slurm.sh
 set -euo pipefail
 data=${DATA:-bundled:ethanol@train}
 output=${OUTPUT:-ethanol.posterior}
 run=${output%.posterior}.run
 export RAY_USAGE_STATS_ENABLED=0
-# a secret of this job, which srun hands to all nodes: without it anybody in the network could run programs here
+# a secret of this job, passed to all nodes by srun: without it anyone on the network could run programs here
 export RAY_AUTH_MODE=token
 RAY_AUTH_TOKEN=$(head -c 32 /dev/urandom | sha256sum | cut -c1-64)
 export RAY_AUTH_TOKEN

@@ -1,7 +1,7 @@
 """Nudged elastic band with the calculator: the proton of malonaldehyde from one oxygen to the other.
 
 The two ends are mirror images with atoms exchanged, so every model that knows the symmetries of physics, even a
-random one, finds a path that reads the same from both ends. examples/proton_transfer.py has a barrier to compare with
+random one, finds a path that reads the same from both ends. studies/proton_transfer.py has a barrier to compare with
 an engine's.
 """
 
@@ -14,7 +14,7 @@ from ase.mep import NEB
 from ase.optimize import FIRE
 
 from equibayes.simulate.calculator import Calculator
-from examples.proton_transfer import ENOL, ends
+from studies.proton_transfer import ENOL, ends
 from tests.simulate.posteriors import random_posterior
 
 IMAGES = 5

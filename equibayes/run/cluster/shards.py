@@ -14,7 +14,6 @@ from datetime import timedelta
 import torch
 from torch import distributed
 
-from equibayes.bayes.likelihood import log_likelihood
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.bayes.prior import Prior
@@ -84,7 +83,7 @@ class ShardedPotential(Potential):
         graph, labels = self.data.batch(own)
         theta = position.detach().requires_grad_()
         output = self.model(theta, graph, differentiable=True)
-        per_structure = log_likelihood(output, graph, labels)
+        per_structure = self.log_likelihood(output, graph, labels)
         likelihood = (per_structure * weight).sum(1)
         (gradient,) = torch.autograd.grad(likelihood.sum(), theta)
         # sums over components, divided after the reduction
