@@ -18,7 +18,7 @@ from equibayes.evaluation import metrics
 from equibayes.evaluation.evaluated import evaluate
 from equibayes.files import make_folder
 from equibayes.learning.diversity import descriptors
-from equibayes.learning.select import choose
+from equibayes.learning.select import select_structures
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.predict import predict
 from equibayes.run.prepare import hold_back
@@ -142,9 +142,11 @@ class Run:
         known = set(labelled)
         candidates = [index for index in range(len(pool)) if index not in known]
         if before is None:
-            return [choice.index for choice in choose("random", candidates, study.start_labels, seed=seed)], None
+            return [
+                choice.index for choice in select_structures("random", candidates, study.start_labels, seed=seed)
+            ], None
         if self.kind == CONTROL:
-            return [choice.index for choice in choose(CONTROL, candidates, study.per_round, seed=seed)], None
+            return [choice.index for choice in select_structures(CONTROL, candidates, study.per_round, seed=seed)], None
         left = [pool[index] for index in candidates]
         found = dict(zip(candidates, predict(before, left, members=True, device=self.device)))
         points: dict[str, Any] = {}
@@ -152,7 +154,7 @@ class Run:
             points["points"] = descriptors(before, left, self.device)
             points["known_points"] = descriptors(before, [pool[index] for index in labelled], self.device)
         predictions = [found.get(index) for index in range(len(pool))]
-        chosen = choose(self.kind, candidates, study.per_round, predictions=predictions, seed=seed, **points)  # type: ignore[arg-type]
+        chosen = select_structures(self.kind, candidates, study.per_round, predictions=predictions, seed=seed, **points)  # type: ignore[arg-type]
         sigma = float(np.sqrt(np.mean([np.square(p.forces_std).mean() for p in found.values()])))
         return [choice.index for choice in chosen], sigma
 
