@@ -31,7 +31,7 @@ from equibayes.run.loop import run as run_chains
 from equibayes.run.prepare import prepare
 from equibayes.run.progress import Silent
 from equibayes.run.settings import BurnInSettings, OutputSettings, SampleConfig
-from equibayes.run.store import NoStore
+from equibayes.run.store import Store
 from equibayes.sampling.chain import Course
 from equibayes.sampling.schedule import Schedule, StepPlan
 from studies.shared.options import parser_of
@@ -72,7 +72,7 @@ class KeepPrior(Chains):
         return replace(usual, schedule=WithPrior(plan.burn_in, plan.cycles, plan.temperature, plan.steps_per_epoch))
 
 
-class Noted(NoStore):
+class Noted(Store):
     """Notes the mean square weight whenever a state is saved, which is at every look."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from equibayes.run.progress import Display, Silent
 from equibayes.run.recentre import SHIFT, TIMES, recentre
 from equibayes.run.records import make_record
 from equibayes.run.state import RunState
-from equibayes.run.store import NoStore, Store, check_same_run
+from equibayes.run.store import Store, check_same_run
 from equibayes.run.validation import validate
 from equibayes.sampling.chain import Look, MovingAverage, Stepper, looks
 
@@ -45,7 +45,7 @@ def run(
     stepper  makes what makes the steps: the reference or a fused engine
     stops    signal numbers; as soon as there is one, the run saves and raises `Interrupted`.  Default: signals of this process
     """
-    loop = Loop(chains, store or NoStore(), display or Silent(), stepper)
+    loop = Loop(chains, store or Store(), display or Silent(), stepper)
     if stops is not None:
         return loop.run(stops)
     with collected_signals() as pending:

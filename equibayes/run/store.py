@@ -12,7 +12,7 @@ The remote store is in `cluster/worker.py`.  The folder of `ethanol.posterior` i
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 
@@ -25,48 +25,30 @@ CLUSTER_PLAN = "plan.json"
 """Only a run on a cluster has one."""
 
 
-class Store(Protocol):
-    """What the loop tells about the state of its chains."""
+class Store:
+    """What the loop tells about its chains.  This one keeps nothing; the samples are in the state that the loop returns."""
 
     def load(self, say: Callable[[str], None]) -> Checkpoint | None:
         """The checkpoint to continue from; None: begin."""
+        return None
 
     def open(self, step: int) -> None:
         """Records follow, from `step` on."""
 
-    def record(self, record: dict[str, Any]) -> None: ...
+    def record(self, record: dict[str, Any]) -> None:
+        """A line of history."""
 
     def collect(self, number: int, samples: torch.Tensor, kept: torch.Tensor) -> None:
         """Sample `number` of all chains, [K, P], and which of them count, [K]."""
 
-    def save(self, step: int, state: Checkpoint) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class NoStore:
-    """Keeps nothing; the samples are in the state that the loop returns."""
-
-    def load(self, say: Callable[[str], None]) -> Checkpoint | None:
-        return None
-
-    def open(self, step: int) -> None:
-        pass
-
-    def record(self, record: dict[str, Any]) -> None:
-        pass
-
-    def collect(self, number: int, samples: torch.Tensor, kept: torch.Tensor) -> None:
-        pass
-
     def save(self, step: int, state: Checkpoint) -> None:
-        pass
+        """A state from which the run can be resumed."""
 
     def close(self) -> None:
-        pass
+        """The loop has ended, for whatever reason."""
 
 
-class FolderStore(NoStore):
+class FolderStore(Store):
     """Checkpoints and metrics in a folder.  Samples are part of the checkpoints."""
 
     def __init__(self, folder: Path, *, resume: bool = False, tensorboard: bool = False) -> None:

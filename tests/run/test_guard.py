@@ -21,7 +21,7 @@ from equibayes.run.loop import Loop
 from equibayes.run.prepare import prepare
 from equibayes.run.settings import GuardSettings
 from equibayes.run.state import RunState
-from equibayes.run.store import NoStore
+from equibayes.run.store import Store
 from equibayes.sampling.schedule import StepPlan
 from equibayes.sampling.sghmc import SGHMCConfig
 from tests.run.test_loop import mixed
@@ -245,7 +245,7 @@ def test_a_run_gives_up_what_errs_by_many_times_the_size_of_its_forces() -> None
     data = mixed()
     runner = runner_of(data, small_config({"data": {"validation": 0}, "guard": {"retries": 0}}))
     forces = np.concatenate([structure.forces.ravel() for structure in data if structure.forces is not None])
-    loop = Loop(runner.chains, NoStore(), Listener(), make_stepper)
+    loop = Loop(runner.chains, Store(), Listener(), make_stepper)
     assert loop.guard.lost_above == pytest.approx(20 * np.sqrt((forces**2).mean()), rel=1e-6)
     loop.guard.lost_above = 1e-9
     with pytest.raises(InputError, match="every chain diverged"):

@@ -22,7 +22,7 @@ from equibayes.run.checkpoint import Checkpoint
 from equibayes.run.loop import run
 from equibayes.run.prepare import make_prior, prepare
 from equibayes.run.state import RunState
-from equibayes.run.store import NoStore
+from equibayes.run.store import Store
 from equibayes.sampling import sghmc
 from equibayes.sampling.chain import Stretch
 from tests.runs import Trial, ethanol_frames, runner_of, small_config
@@ -127,7 +127,7 @@ def test_samples_come_after_the_freeze_and_the_mass_stays(data: Dataset) -> None
     runner = runner_of(data, small_config({"burn_in": {"freeze_mass": 1.0}, "output": {"checkpoint_seconds": 0}}))
     masses: list[torch.Tensor] = []
 
-    class Noting(NoStore):
+    class Noting(Store):
         def save(self, step: int, state: Checkpoint) -> None:
             if state.record["samples"] > len(masses):
                 assert step > runner.schedule.freeze_mass_at

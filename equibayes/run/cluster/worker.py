@@ -22,7 +22,7 @@ from equibayes.run.cluster.shards import Shard
 from equibayes.run.interrupt import Interrupted
 from equibayes.run.loop import run
 from equibayes.run.progress import Silent
-from equibayes.run.store import NoStore
+from equibayes.run.store import Store
 from equibayes.version import __version__
 
 # seconds between two reports of the step alone
@@ -79,7 +79,7 @@ Report = Began | Stepped | Said | Recorded | Collected | Saved
 Send = Callable[[Report], None]
 
 
-class RemoteStore(NoStore):
+class RemoteStore(Store):
     """Sends what a folder would keep, and continues from the checkpoint that the worker was given."""
 
     def __init__(self, send: Send, saved: Checkpoint | None = None) -> None:
