@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.mark.slow
 def test_network_benchmark(tmp_path):
     output = tmp_path / "quick.json"
     command = [sys.executable, "benchmarks/network.py", "--quick", "--threads", "1", "--output", str(output)]
@@ -32,8 +33,8 @@ def test_network_benchmark(tmp_path):
 @pytest.mark.parametrize(
     ("name", "contestants"),
     [
-        ("predict", ["official, eight times", "ours, k = 8", "ours, k = 1"]),
-        ("cluster", ["bare, K = 1", "1 worker, K = 1", "2 workers, K = 1 each"]),
+        pytest.param("predict", ["official, eight times", "ours, k = 8", "ours, k = 1"], marks=pytest.mark.slow),
+        pytest.param("cluster", ["bare, K = 1", "1 worker, K = 1", "2 workers, K = 1 each"], marks=pytest.mark.slow),
         ("md", ["ours, k = 8", "ours, k = 1", "committee of eight", "official, one network"]),
         ("lammps_md", ["water, tiny network, k = 1", "silicon, tiny network, k = 1"]),
     ],

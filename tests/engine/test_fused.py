@@ -203,7 +203,9 @@ BASELINES = {
 
 
 # single steps with dropout are among the whole steps above
-@pytest.mark.parametrize("kind", ["ensemble", "point", pytest.param("dropout", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["ensemble", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("point", "dropout"))]
+)
 def test_baselines_are_those_of_the_reference(kind):
     options = {"make": BASELINES[kind], "average": kind == "point", "cold": 0.0}
     expected, found = (run(None, fused, 3, **options) for fused in (False, True))
@@ -276,7 +278,8 @@ SHARED_MEMORY = {80: 163, 89: 99}
 """KiB of a program on an A100 and on an L4 or RTX 4090, by compute capability (CUDA C++ programming guide)."""
 
 
-@pytest.mark.parametrize("capability", [pytest.param(80, marks=pytest.mark.slow), 89])
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [80, 89])
 def test_kernels_fit_smaller_gpus(capability, tmp_path):
     """Those with matrix products, of the paper's network, in the default precision: the others need next to nothing."""
     work = {

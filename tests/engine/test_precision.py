@@ -76,6 +76,7 @@ def test_rounding():
     assert errors[0] > 1e-4 > errors[1] > 1e-6 > errors[2]
 
 
+@pytest.mark.slow
 def test_the_better_the_precision_the_better_the_gradient(matrix_units):
     """Limits of the selftest hold with each, and the order is that of their bits."""
     found = {precision: errors(precision) for precision in PRECISIONS}

@@ -78,6 +78,7 @@ def test_labels_needed_are_read_off_straight_lines() -> None:
     assert labels_needed(labels, errors, 3.9) is None
 
 
+@pytest.mark.slow
 def test_one_or_many_on_a_bare_machine(tmp_path: Path) -> None:
     words: list[str | Path] = ["--quick", "--folder", tmp_path / "work", "--output", tmp_path / "out"]
     words += ["--commit", "abc", "--case", "many", "one", "temperature-0"]
@@ -104,6 +105,7 @@ def test_one_or_many_on_a_bare_machine(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "chains.png").exists()
 
 
+@pytest.mark.slow
 def test_paper_chain_is_drawn_from_what_a_run_left(tmp_path: Path) -> None:
     kept = ("metrics.jsonl", "config.yaml", "log.txt")
     for name in kept:

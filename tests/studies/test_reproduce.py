@@ -4,6 +4,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from studies.reproduce import lanes
 from studies.reproduce.jobs import Job, Pace
 from studies.reproduce.lanes import Lanes
@@ -60,6 +62,7 @@ def test_it_stops_in_time(tmp_path):
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.slow
 def test_others_stop_where_the_longest_would_be_late(tmp_path, monkeypatch):
     """It is begun first; the other counts hardly on while it is too slow, and is let go when it has ended."""
     for name, value in {"LOOK_S": 0.1, "WINDOW_S": 1.0, "SPARE_S": 0.0}.items():
