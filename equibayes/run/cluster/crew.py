@@ -110,7 +110,7 @@ def out_of_memory(cause: BaseException) -> bool:
     return isinstance(inner, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(inner)
 
 
-def one_line(cause: BaseException) -> str:
+def error_line(cause: BaseException) -> str:
     """An error that a worker raised, without Ray's account of it."""
     inner = getattr(cause, "cause", None) or cause
     lines = [line.strip() for line in str(inner).splitlines() if line.strip()]

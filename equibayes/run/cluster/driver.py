@@ -13,7 +13,7 @@ from equibayes.errors import InputError
 from equibayes.files import make_folder, remove_leftovers
 from equibayes.run import checkpoint
 from equibayes.run.cluster.connect import ClusterOptions
-from equibayes.run.cluster.crew import Crew, Staff, one_line, out_of_memory
+from equibayes.run.cluster.crew import Crew, Staff, error_line, out_of_memory
 from equibayes.run.cluster.plan import Plan
 from equibayes.run.cluster.pool import Group, Pool
 from equibayes.run.cluster.worker import Began, Collected, Make, Recorded, Report, Said, Saved, Stepped, Worker
@@ -179,13 +179,13 @@ class ClusterRun:
                 crew.errors += 1
                 self._replace(crew, "its worker ended too early", crew.errors > ERRORS, leaving)
         except InputError as cause:
-            self._give_up(crew, one_line(cause))
+            self._give_up(crew, error_line(cause))
         except self.ray.exceptions.RayTaskError as cause:
             if not leaving and crew.saved <= 0 and len(crew.group.identities) > 1 and out_of_memory(cause):
                 self._split(crew)
                 return
             crew.errors += 1
-            self._replace(crew, one_line(cause), crew.errors > ERRORS, leaving)
+            self._replace(crew, error_line(cause), crew.errors > ERRORS, leaving)
         except self.ray.exceptions.RayError as cause:
             self._vanished(crew, cause, leaving)
         else:
@@ -193,7 +193,7 @@ class ClusterRun:
 
     def _vanished(self, crew: Crew, cause: BaseException, leaving: bool) -> None:
         crew.vanished += 1
-        self._replace(crew, f"its worker is gone ({one_line(cause)})", crew.vanished > LOST_WORKERS, leaving)
+        self._replace(crew, f"its worker is gone ({error_line(cause)})", crew.vanished > LOST_WORKERS, leaving)
 
     def _replace(self, crew: Crew, why: str, too_often: bool, leaving: bool) -> None:
         crew.dismiss()
