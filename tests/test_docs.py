@@ -1,9 +1,13 @@
-"""The documentation builds; its commands parse, its messages are those of the program, and its links and paths exist."""
+"""The documentation builds; its commands parse, its messages are those of the program, and what it names exists."""
 
+import importlib
+import importlib.util
 import re
+import runpy
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +15,7 @@ import pytest
 
 from equibayes.cli.main import parse
 from equibayes.config import merge, parse_overrides
+from equibayes.run import Run
 from equibayes.run.settings import sample_config
 from equibayes.sampling.diagnostics import convergence
 
@@ -43,6 +48,10 @@ def test_api_page_shows_public_names_and_parameters(site: Path) -> None:
     assert "equibayes.data.read.read" not in text
     assert re.search(r"energy_key\s+–", text)  # parameter lists are rendered as such
     assert re.search(r"learning_rate\s+– γ", text)
+    assert "equibayes.Run(" in text
+    assert "equibayes.run.options.Run" not in text
+    for field in fields(Run):
+        assert re.search(rf"{field.name}\s+– ", text), f"no {field.name} of Run"
 
 
 def test_docstrings_become_field_lists() -> None:
@@ -143,6 +152,55 @@ def test_cited_files_exist(path: Path) -> None:
             assert place.exists() or place.with_suffix(".py").exists(), f"{path.name} cites {name}"
 
 
+def table_rows(heading: str) -> list[list[str]]:
+    """Cells of the table on the design page whose first line begins with `heading`."""
+    table = TEXTS["design"].split(heading)[1].split("\n\n")[0]
+    return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+
+
+def importable(name: str) -> bool:
+    return "triton" not in name or importlib.util.find_spec("triton") is not None
+
+
+def find(name: str) -> object | None:
+    """The module, function or class with this name under `equibayes`; None where there is none."""
+    words = name.split(".")
+    for count in range(len(words), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(["equibayes", *words[:count]]))
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("equibayes"):
+                raise
+            continue
+        for word in words[count:]:
+            found = getattr(found, word, None)
+        return found
+    return None
+
+
+@pytest.mark.parametrize("row", table_rows("| from → to | module |"), ids=lambda row: row[0])
+def test_path_of_the_data_names_existing_code(row: list[str]) -> None:
+    """Every module can be imported, and every function or class is in one of the modules of its row."""
+    modules, functions = (re.findall(r"`([\w.]+)`", cell) for cell in row[1:])
+    assert modules
+    assert functions
+    modules = [module for module in modules if importable(module)]
+    for module in modules:
+        importlib.import_module(f"equibayes.{module}")
+    for function in functions if modules else []:
+        assert any(find(f"{module}.{function}") for module in modules), f"{function} is in none of {modules}"
+
+
+@pytest.mark.parametrize("row", table_rows("| | reference | Triton |"), ids=lambda row: row[0])
+def test_engines_side_by_side_name_existing_code(row: list[str]) -> None:
+    reference, fused = (re.findall(r"`([\w.]+)`", cell) for cell in row[1:])
+    for name in reference:
+        assert find(name), f"no {name}"
+    if importable("triton"):
+        for name in fused:
+            assert find(f"engine.triton.{name}") or find(name), f"no {name}"
+
+
 def commands() -> list[tuple[str, str]]:
     """Every line of a code block that begins with the program's name, with its page."""
     found = []
@@ -170,6 +228,14 @@ def test_messages_of_the_faq_are_the_programs_own() -> None:
     for row in rows:
         for part in row.split("…"):
             assert part in source, f"no message says: {part}"
+
+
+def test_example_of_any_density_gives_its_distribution() -> None:
+    """A standard normal, with a fixed seed."""
+    draws = runpy.run_path(str(DOCS / "snippets" / "any_density.py"))["draws"]
+    assert draws.shape == (51, 64, 3)
+    assert float(draws.mean()) == pytest.approx(0, abs=0.1)
+    assert float(draws.std()) == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize(("chains", "draws"), [(4, 8), (8, 4), (4, 20)])
