@@ -152,6 +152,16 @@ def test_cited_files_exist(path: Path) -> None:
             assert place.exists() or place.with_suffix(".py").exists(), f"{path.name} cites {name}"
 
 
+def test_package_layout_names_existing_files() -> None:
+    rows = re.findall(r"^\| `(equibayes/\w+)` \|.*\| (.+) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    packages = {f"equibayes/{path.parent.name}" for path in (ROOT / "equibayes").glob("*/__init__.py")}
+    assert {package for package, _ in rows} == packages
+    for package, cell in rows:
+        for name in re.findall(r"`([\w/]+(?:\.py|/))`", cell):
+            places = [ROOT / package / name, *(ROOT / package).glob(f"cluster/{name}")]
+            assert any(place.exists() for place in places), f"{package} has no {name}"
+
+
 def table_rows(heading: str) -> list[list[str]]:
     """Cells of the table on the design page whose first line begins with `heading`."""
     table = TEXTS["design"].split(heading)[1].split("\n\n")[0]
