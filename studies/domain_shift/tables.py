@@ -222,8 +222,9 @@ def commands(studies: dict[str, Found]) -> str:
         values = [
             f"{part}.{name}={config[part][name]}" for part, name in SETTINGS if "bayes" in methods or name != "steps"
         ]
+        data = " --data ALKANES" if case == "alkanes" else ""  # the other cases are in the repository
         options = f"--device cuda --seed {config['seed']} --methods {' '.join(methods)}"
-        lines.append(f"python -m studies.domain_shift {case} {options} \\")
+        lines.append(f"python -m studies.domain_shift {case}{data} {options} \\")
         lines.append(f"    --set {' '.join(values)} precision={config['precision']}")
     return "\n".join(lines)
 
