@@ -1,5 +1,6 @@
 """The documentation builds; its commands parse, its messages are those of the program, and what it names exists."""
 
+import ast
 import importlib
 import importlib.util
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import equibayes
 from equibayes.cli.main import parse
 from equibayes.config import merge, parse_overrides
 from equibayes.run import Run
@@ -241,6 +243,19 @@ def test_commands_can_be_typed(page: str, line: str) -> None:
     if hasattr(arguments, "settings") and arguments.verb in ("sample", "compare"):
         layers = [parse_overrides([word]) for word in arguments.settings if "=" in word]
         sample_config(arguments.preset, arguments.network, merge(*layers))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [code for text in TEXTS.values() for code in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)],
+)
+def test_python_examples_use_existing_names(code: str) -> None:
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom):
+            module = importlib.import_module(node.module or "")
+            assert all(hasattr(module, name.name) for name in node.names)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "equibayes":
+            assert hasattr(equibayes, node.attr), f"no equibayes.{node.attr}"
 
 
 def test_messages_of_the_faq_are_the_programs_own() -> None:
