@@ -1,24 +1,36 @@
-"""The documentation builds; its commands parse, its messages are those of the program, and its links and paths exist."""
+"""The documentation builds; its commands parse, its messages are those of the program, and what it names exists."""
 
+import ast
+import importlib
+import importlib.util
 import re
+import runpy
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import equibayes
 from equibayes.cli.main import parse
 from equibayes.config import merge, parse_overrides
+from equibayes.run import Run
 from equibayes.run.settings import sample_config
 from equibayes.sampling.diagnostics import convergence
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
-PROSE = [*PAGES, *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md"))]
+FOLDERS = ("docs", "benchmarks", "examples", "results", "studies", "equibayes")
+PROSE = [*ROOT.glob("*.md"), *(path for name in FOLDERS for path in sorted((ROOT / name).rglob("*.md")))]
 TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in [*PAGES, ROOT / "README.md"]}
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +55,10 @@ def test_api_page_shows_public_names_and_parameters(site: Path) -> None:
     assert "equibayes.data.read.read" not in text
     assert re.search(r"energy_key\s+–", text)  # parameter lists are rendered as such
     assert re.search(r"learning_rate\s+– γ", text)
+    assert "equibayes.Run(" in text
+    assert "equibayes.run.options.Run" not in text
+    for field in fields(Run):
+        assert re.search(rf"{field.name}\s+– ", text), f"no {field.name} of Run"
 
 
 def test_docstrings_become_field_lists() -> None:
@@ -123,13 +139,21 @@ def test_links_between_pages_exist(site: Path) -> None:
             assert f'id="{anchor[1:]}"' in html.read_text(), f"{page}.md: no {target}{anchor}"
 
 
-@pytest.mark.parametrize("path", PROSE, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PROSE, ids=relative)
 def test_lines_are_at_most_120_characters(path: Path) -> None:
-    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-    assert not [number for number, line in lines if len(line) > 120 and not line.startswith("|")]
+    """Lines of prose: tables, figures, code blocks and lists of commits may be longer."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    long = [line for line in text.splitlines() if len(line) > 120]
+    assert not [line for line in long if not line.startswith(("|", "![", "- code: "))]
 
 
-@pytest.mark.parametrize("path", PROSE, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PROSE, ids=relative)
+def test_relative_links_exist(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s#]+)(?:#[\w-]*)?\)", path.read_text(encoding="utf-8")):
+        assert "://" in target or (path.parent / target).exists(), f"{path}: no {target}"
+
+
+@pytest.mark.parametrize("path", PROSE, ids=relative)
 def test_cited_files_exist(path: Path) -> None:
     """Files and folders of the repository, and modules that are run; what has no folder here is not checked."""
     text = path.read_text(encoding="utf-8")
@@ -138,9 +162,69 @@ def test_cited_files_exist(path: Path) -> None:
     modules = [name.replace(".", "/") for name in re.findall(r"python -m (studies\.\w+)", text)]
     for name in {*cited, *modules}:
         top = name.split("/")[0]
-        place = ROOT / "equibayes" / name if top in packages else ROOT / name
+        places = [ROOT / "equibayes" / name if top in packages else ROOT / name, path.parent / name]
         if top in packages or (ROOT / top).is_dir():
-            assert place.exists() or place.with_suffix(".py").exists(), f"{path.name} cites {name}"
+            found = (place.exists() or place.with_suffix(".py").exists() for place in places)
+            assert any(found), f"{relative(path)} cites {name}"
+
+
+def test_package_layout_names_existing_files() -> None:
+    rows = re.findall(r"^\| `(equibayes/\w+)` \|.*\| (.+) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    packages = {f"equibayes/{path.parent.name}" for path in (ROOT / "equibayes").glob("*/__init__.py")}
+    assert {package for package, _ in rows} == packages
+    for package, cell in rows:
+        for name in re.findall(r"`([\w/]+(?:\.py|/))`", cell):
+            places = [ROOT / package / name, *(ROOT / package).glob(f"cluster/{name}")]
+            assert any(place.exists() for place in places), f"{package} has no {name}"
+
+
+def table_rows(heading: str) -> list[list[str]]:
+    """Cells of the table on the design page whose first line begins with `heading`."""
+    table = TEXTS["design"].split(heading)[1].split("\n\n")[0]
+    return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+
+
+def importable(name: str) -> bool:
+    return "triton" not in name or importlib.util.find_spec("triton") is not None
+
+
+def find(name: str) -> object | None:
+    """The module, function or class with this name under `equibayes`; None where there is none."""
+    words = name.split(".")
+    for count in range(len(words), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(["equibayes", *words[:count]]))
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("equibayes"):
+                raise
+            continue
+        for word in words[count:]:
+            found = getattr(found, word, None)
+        return found
+    return None
+
+
+@pytest.mark.parametrize("row", table_rows("| from → to | module |"), ids=lambda row: row[0])
+def test_path_of_the_data_names_existing_code(row: list[str]) -> None:
+    """Every module can be imported, and every function or class is in one of the modules of its row."""
+    modules, functions = (re.findall(r"`([\w.]+)`", cell) for cell in row[1:])
+    assert modules
+    assert functions
+    modules = [module for module in modules if importable(module)]
+    for module in modules:
+        importlib.import_module(f"equibayes.{module}")
+    for function in functions if modules else []:
+        assert any(find(f"{module}.{function}") for module in modules), f"{function} is in none of {modules}"
+
+
+@pytest.mark.parametrize("row", table_rows("| | reference | Triton |"), ids=lambda row: row[0])
+def test_engines_side_by_side_name_existing_code(row: list[str]) -> None:
+    reference, fused = (re.findall(r"`([\w.]+)`", cell) for cell in row[1:])
+    for name in reference:
+        assert find(name), f"no {name}"
+    if importable("triton"):
+        for name in fused:
+            assert find(f"engine.triton.{name}") or find(name), f"no {name}"
 
 
 def commands() -> list[tuple[str, str]]:
@@ -161,6 +245,19 @@ def test_commands_can_be_typed(page: str, line: str) -> None:
         sample_config(arguments.preset, arguments.network, merge(*layers))
 
 
+@pytest.mark.parametrize(
+    "code",
+    [code for text in TEXTS.values() for code in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)],
+)
+def test_python_examples_use_existing_names(code: str) -> None:
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom):
+            module = importlib.import_module(node.module or "")
+            assert all(hasattr(module, name.name) for name in node.names)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "equibayes":
+            assert hasattr(equibayes, node.attr), f"no equibayes.{node.attr}"
+
+
 def test_messages_of_the_faq_are_the_programs_own() -> None:
     """Texts in the first column of its tables; … stands for the user's input."""
     source = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "equibayes").rglob("*.py")))
@@ -170,6 +267,14 @@ def test_messages_of_the_faq_are_the_programs_own() -> None:
     for row in rows:
         for part in row.split("…"):
             assert part in source, f"no message says: {part}"
+
+
+def test_example_of_any_density_gives_its_distribution() -> None:
+    """A standard normal, with a fixed seed."""
+    draws = runpy.run_path(str(DOCS / "snippets" / "any_density.py"))["draws"]
+    assert draws.shape == (51, 64, 3)
+    assert float(draws.mean()) == pytest.approx(0, abs=0.1)
+    assert float(draws.std()) == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize(("chains", "draws"), [(4, 8), (8, 4), (4, 20)])

@@ -4,7 +4,7 @@ A tiny NequIP with both σ heads, 50 frames of rMD17 ethanol, float64.  The pack
 posterior under the prior N(c, 0.1²) is then sampled twice:
 
     reference  HMC with a dense mass matrix and Metropolis correction (`hmc.py`): no minibatches, no step-size error
-    subject    the package's `sghmc.step_` with its schedule, reshuffled minibatches and the mass frozen by the burn-in
+    subject    the package's `sghmc.step` with its schedule, reshuffled minibatches and the mass frozen by the burn-in
 
 The two are compared on unseen frames (`comparison.py`).  The subject starts where the reference ended.  The same test
 is applied to a subject at temperature 0.5, to one with too much gradient noise, and to two halves of the reference.

@@ -81,7 +81,7 @@ def run_sghmc(
     for number in range(schedule.total_steps):
         plan = schedule.at(number)
         gradient = potential(state.position, batch_indices(key, number, size, sampler.batch_size)).gradient
-        sghmc.step_(
+        sghmc.step(
             state,
             gradient,
             key,
@@ -90,6 +90,7 @@ def run_sghmc(
             config=config,
             temperature=plan.temperature,
             adapt_mass=False,
+            inplace=True,
         )
         if plan.collect and plan.cycle >= warm_up:
             draws.append(problem.predictions(state.position))

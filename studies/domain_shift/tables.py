@@ -222,8 +222,10 @@ def commands(studies: dict[str, Found]) -> str:
         values = [
             f"{part}.{name}={config[part][name]}" for part, name in SETTINGS if "bayes" in methods or name != "steps"
         ]
-        steps = f"--seed {config['seed']} --set {' '.join(values)} precision={config['precision']}"
-        lines.append(f"python -m studies.domain_shift {case} --device cuda --methods {' '.join(methods)} {steps}")
+        data = " --data ALKANES" if case == "alkanes" else ""  # the other cases are in the repository
+        options = f"--device cuda --seed {config['seed']} --methods {' '.join(methods)}"
+        lines.append(f"python -m studies.domain_shift {case}{data} {options} \\")
+        lines.append(f"    --set {' '.join(values)} precision={config['precision']}")
     return "\n".join(lines)
 
 
