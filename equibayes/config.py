@@ -1,8 +1,7 @@
 """Settings defined once: one dataclass per section, whose fields carry their help text, choices and bounds.
 
 Checks of user input, overrides (`section.key=value`), the commented YAML template and the reference in the
-documentation are all derived from the dataclasses.  An unknown key is refused, and the nearest known key is
-suggested.
+documentation are all derived from the dataclasses.  An unknown key is refused, and the nearest known key is suggested.
 """
 
 import difflib

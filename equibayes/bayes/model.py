@@ -77,12 +77,7 @@ class StochasticModel:
             return self.forward(weights, graph, differentiable=differentiable, feature_mask=feature_mask)
 
     def forward(
-        self,
-        weights: Weights,
-        graph: Graph,
-        *,
-        differentiable: bool = False,
-        feature_mask: torch.Tensor | None = None,
+        self, weights: Weights, graph: Graph, *, differentiable: bool = False, feature_mask: torch.Tensor | None = None
     ) -> ModelOutput:
         """The same for weights already scaled for the forward pass, which callers with many evaluations prepare
         once."""

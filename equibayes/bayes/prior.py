@@ -7,8 +7,7 @@ decoupled weight decay instead would bypass the mass M and with it change the po
 ``CentredNormal``    p(θ) = N(c, diag(s²)): around given weights c, with a width s for each group of parameters
 ``Flat``             no prior at all: plain maximum likelihood, for the baselines
 
-All are callables of the flat weights θ [K, P]; densities are normalised, so that evidence-like comparisons make
-sense.
+All are callables of the flat weights θ [K, P]; densities are normalised, so that evidence-like comparisons make sense.
 """
 
 from __future__ import annotations

@@ -75,8 +75,7 @@ def check_species(structure: Structure, species_of: dict[int, int]) -> None:
     if unknown:
         raise InputError(
             f"{structure.source or 'structure'}: species {', '.join(map(symbol, unknown))} unknown to this model, "
-            "which "
-            f"knows {', '.join(map(symbol, sorted(species_of)))}; remove such structures or sample on data that "
+            f"which knows {', '.join(map(symbol, sorted(species_of)))}; remove such structures or sample on data that "
             "contain them"
         )
 

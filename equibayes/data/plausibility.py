@@ -100,9 +100,8 @@ def _density(data: Dataset) -> str:
         volume = abs(float(np.linalg.det(structure.cell)))
         if structure.pbc.all() and len(structure) > HIGHEST_DENSITY * volume:
             return (
-                f"the cell of {_short(structure)} holds {len(structure)} atoms in {volume:.3g} Å³, denser than "
-                "any matter; "
-                "check the cell and length_unit (--length-unit)"
+                f"the cell of {_short(structure)} holds {len(structure)} atoms in {volume:.3g} Å³, denser than any "
+                "matter; check the cell and length_unit (--length-unit)"
             )
     return ""
 

@@ -101,12 +101,7 @@ class NequIP:
         return energy * self.energy_scale.like(energy)[graph.species], scalars
 
     def __call__(
-        self,
-        weights: Weights,
-        graph: Graph,
-        *,
-        differentiable: bool = False,
-        feature_mask: torch.Tensor | None = None,
+        self, weights: Weights, graph: Graph, *, differentiable: bool = False, feature_mask: torch.Tensor | None = None
     ) -> NetworkOutput:
         """Energy, forces and virial; with `differentiable` they can be differentiated once more with respect to the
         weights.

@@ -42,16 +42,14 @@ def read_checkpoint(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.T
         raise InputError(f"{path}: not a NequIP checkpoint (no model settings or no state_dict in it)") from None
     if "schedulefree_optimizer_state_dict" in checkpoint:
         raise InputError(
-            f"{path}: trained by a schedule-free optimizer, whose evaluation weights only nequip can restore; "
-            "load it with "
-            "nequip.model.ModelFromCheckpoint and use convert_official"
+            f"{path}: trained by a schedule-free optimizer, whose evaluation weights only nequip can restore; load it "
+            "with nequip.model.ModelFromCheckpoint and use convert_official"
         )
     return settings, with_averages(settings, state, str(path))
 
 
 def with_averages(settings: Mapping[str, Any], state: dict[str, Any], source: str) -> dict[str, torch.Tensor]:
-    """The model's entries of a state dict; where a moving average was kept, it replaces the
-    weights."""
+    """The model's entries of a state dict; where a moving average was kept, it replaces the weights."""
     model = {key: value for key, value in state.items() if key.startswith("model.") and torch.is_tensor(value)}
     averages = [state[f"ema.ema_weight_{i}"] for i in range(sum(key.startswith("ema.ema_weight_") for key in state))]
     if not averages:

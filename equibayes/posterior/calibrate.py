@@ -137,8 +137,7 @@ def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
     if not fresh:
         raise InputError(
             f"{data.name}: these are frames that the posterior learned from, where its errors are smaller than "
-            "elsewhere; give "
-            "others, or the whole set that it was sampled from, whose held-back frames are then used"
+            "elsewhere; give others, or the whole set that it was sampled from, whose held-back frames are then used"
         )
     return (
         data.subset(fresh),

@@ -168,9 +168,8 @@ class Calibration:
             return cls(energy, forces, content["data"])
         except (KeyError, TypeError, ValueError, AttributeError, InputError) as cause:
             raise InputError(
-                f"the calibration in this posterior file makes no sense ({cause!r}); calibrate again, or remove "
-                "it with "
-                "equibayes calibrate --remove"
+                f"the calibration in this posterior file makes no sense ({cause!r}); calibrate again, or remove it "
+                "with equibayes calibrate --remove"
             ) from cause
 
 

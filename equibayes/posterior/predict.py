@@ -68,11 +68,7 @@ class Prediction:
 
 
 def predict(
-    posterior: Posterior,
-    structures: Iterable[Structure],
-    *,
-    members: bool = False,
-    device: torch.device | str = "cpu",
+    posterior: Posterior, structures: Iterable[Structure], *, members: bool = False, device: torch.device | str = "cpu"
 ) -> Iterator[Prediction]:
     """Predictions one after the other, for any number of structures in bounded memory."""
     for (prediction,) in predict_each(posterior, structures, [len(posterior)], members=members, device=device):
@@ -98,11 +94,7 @@ class ReadyPosterior:
     """A posterior on a device with its weights prepared once, for many predictions."""
 
     def __init__(
-        self,
-        posterior: Posterior,
-        device: torch.device | str,
-        dtype: torch.dtype | None = None,
-        k: int | None = None,
+        self, posterior: Posterior, device: torch.device | str, dtype: torch.dtype | None = None, k: int | None = None
     ) -> None:
         """dtype: of the arithmetic (default: the network's);  k: the first k samples (default: all)."""
         self.posterior = posterior

@@ -91,8 +91,7 @@ def _network(posterior: Posterior) -> str:
     parity = "both parities" if network.parity else "one parity"
     return (
         f"NequIP with {network.num_layers} layers, l ≤ {network.l_max}, {parity}, {features} features, cutoff "
-        f"{network.r_max:g} Å: "
-        f"{posterior.samples.shape[1]} weights ({network.model_dtype})"
+        f"{network.r_max:g} Å: {posterior.samples.shape[1]} weights ({network.model_dtype})"
     )
 
 

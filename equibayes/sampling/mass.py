@@ -48,8 +48,7 @@ def update(
 ) -> MassState:
     """One adaptation.  ``scaled_gradient`` is g = ∇û/N, [K, P]; ``inplace`` changes and returns ``state`` itself.
 
-    Every torch call below is a single correctly rounded operation, so the bits do not depend on how chains are
-    batched.
+    Every torch call below is a single correctly rounded operation, so the bits do not depend on how chains are batched.
     """
     if not inplace:
         state = MassState(*(tensor.clone() for tensor in state))

@@ -77,8 +77,7 @@ def _power_iteration(A: VectorMap, start: torch.Tensor, shift: torch.Tensor, ite
 def finite_difference_product(
     gradient: VectorMap, position: torch.Tensor, relative_step: float | None = None
 ) -> VectorMap:
-    """v ↦ Hv ≈ (∇u(θ+ηv) − ∇u(θ−ηv))/(2η), for a model without second derivatives.  ``gradient`` must be
-    deterministic.
+    """v ↦ Hv ≈ (∇u(θ+ηv) − ∇u(θ−ηv))/(2η), for a model without second derivatives.  ``gradient`` must be deterministic.
 
     η moves θ by ``relative_step`` of its norm; the default, the cube root of the machine precision, balances
     truncation against rounding.

@@ -44,8 +44,7 @@ def density_of_errors(result: Evaluated) -> Drawing | None:
     observed, predicted, middle = density.observed / width, density.predicted / width, len(density.left) // 2
     alt = (
         f"Density of force errors of {result.name}, observed and predicted: at zero error {observed[middle]:.2f} "
-        "observed "
-        f"and {predicted[middle]:.2f} predicted per {_UNIT}."
+        f"observed and {predicted[middle]:.2f} predicted per {_UNIT}."
     )
     return Drawing(
         f"error-density-{slug(result.name)}",

@@ -62,9 +62,8 @@ def accuracy(content: Content) -> Html:
         content,
         figures.by_species,
         "Error and σ by species",
-        "Good: the orange bar is as high as the blue one for every species. The diamond is the part of σ that "
-        "comes from the "
-        "disagreement of posterior samples.",
+        "Good: the orange bar is as high as the blue one for every species. The diamond is the part of σ that comes "
+        "from the disagreement of posterior samples.",
         "no force labels",
         wide=False,
     )
@@ -94,18 +93,15 @@ def outliers(content: Content) -> Html:
         figures.roc_curves(results, limit),
         "ROC curves",
         "Sort all force components by σ and flag from the top: how many of those with an error above "
-        f"{limit * KCAL:.3g} kcal/(mol Å) "
-        "are found, against how many good ones are flagged wrongly. Good: steep at the left, towards the upper "
-        "left corner "
-        "(figure 4 of the paper).",
+        f"{limit * KCAL:.3g} kcal/(mol Å) are found, against how many good ones are flagged wrongly. Good: steep at "
+        "the left, towards the upper left corner (figure 4 of the paper).",
         "no data set has both outliers and good components, so there is nothing to tell apart",
     )
     remaining = content.figure(
         figures.error_of_remaining(results),
         "Error without the most uncertain",
-        "Set the components with the largest σ aside, for example to compute them ab initio: the mean error of "
-        "the rest. Good: "
-        "falls steeply. Dotted: the best that any σ could do, sorted by the true error.",
+        "Set the components with the largest σ aside, for example to compute them ab initio: the mean error of the "
+        "rest. Good: falls steeply. Dotted: the best that any σ could do, sorted by the true error.",
         "no force labels",
     )
     both = tag("div", roc, remaining, class_="figures")
@@ -117,9 +113,8 @@ def calibration(content: Content) -> Html:
     diagram = content.figure(
         figures.reliability_diagram(results),
         "Reliability diagram",
-        "Take the interval around each prediction that should hold the share on the horizontal axis; the curve "
-        "shows how many truths "
-        "it contains. Good: on the diagonal. Below it σ is too small, above it too large.",
+        "Take the interval around each prediction that should hold the share on the horizontal axis; the curve shows "
+        "how many truths it contains. Good: on the diagonal. Below it σ is too small, above it too large.",
         "too few labels",
         wide=True,
     )
@@ -127,9 +122,8 @@ def calibration(content: Content) -> Html:
         content,
         figures.sigma_against_error,
         "Errors by predicted σ",
-        "Solid lines: quantiles of the errors among components of similar σ; the bands hold half of them and "
-        "nine tenths. Dotted: "
-        "where these quantiles should lie. Good: solid on dotted, rising from left to right.",
+        "Solid lines: quantiles of the errors among components of similar σ; the bands hold half of them and nine "
+        "tenths. Dotted: where these quantiles should lie. Good: solid on dotted, rising from left to right.",
         "too few labels",
         wide=False,
     )
@@ -159,9 +153,8 @@ def sample_count(content: Content) -> Html | None:
     if drawing is None:
         return None
     caption = (
-        "Good: errors fall, likelihood and AUC rise, and coverage comes closer to the dotted line, until more "
-        "samples change "
-        "nothing. Where curves still move at the right end, sample more."
+        "Good: errors fall, likelihood and AUC rise, and coverage comes closer to the dotted line, until more samples "
+        "change nothing. Where curves still move at the right end, sample more."
     )
     return section(
         "samples",
@@ -184,9 +177,8 @@ def run(content: Content) -> Html:
     traced = content.figure(
         figures.probe_traces(history),
         "Predictions of every chain during the cycles",
-        "The force components of held-back frames over which the chains differ most. Good: all chains wander "
-        "over the same range. "
-        "Separate bands mean that each chain stays near its own solution.",
+        "The force components of held-back frames over which the chains differ most. Good: all chains wander over the "
+        "same range. Separate bands mean that each chain stays near its own solution.",
         "too few records of held-back frames during the cycles",
         wide=True,
     )

@@ -145,8 +145,7 @@ def chains(posterior: Posterior) -> tuple[str, str]:
         )
     return (
         f"{samples} The chains stay apart: R-hat of predicted forces {r_hat:.2f} (1 is agreement){size}. Their "
-        "disagreement "
-        "is part of σ.",
+        "disagreement is part of σ.",
         "over",
     )
 
