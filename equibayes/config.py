@@ -185,8 +185,7 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _convert(value: Any, hint: Any, name: str) -> Any:
-    """`value` as the annotated type.  Numbers may be given as text (YAML reads 1e-3 as text); nothing else is
-    guessed."""
+    """`value` as the annotated type; only numbers may also be given as text (YAML reads 1e-3 as text)."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     for option in sorted(options, key=lambda option: option is not type(None)):  # 'none' means None, also for text
         try:

@@ -66,8 +66,7 @@ def make_folder(path: str | Path) -> Path:
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Lock a folder for one process; a second one is refused.  The system releases the lock however the process
-    ends."""
+    """Lock a folder for one process; a second one is refused.  The system releases the lock when the process ends."""
     try:
         import fcntl
     except ImportError:  # a system without such locks

@@ -1,5 +1,4 @@
-"""Tensors with a JSON header and a checksum in one safetensors file: the common format of checkpoints and posterior
-files.
+"""Tensors, a JSON header and a checksum in one safetensors file: the format of checkpoints and posterior files.
 
 Nothing in such a file can be executed.  The header is one JSON text under the key `equibayes`; its entry `sha256`
 covers the tensors and all other entries, so that any changed byte is noticed.  Equal content gives equal bytes.

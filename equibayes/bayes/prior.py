@@ -64,8 +64,7 @@ class StandardNormal:
 
 @dataclass(frozen=True, eq=False)
 class CentredNormal:
-    """θ ~ N(c, diag(s²)); ``center`` c is [P] or [K, P], ``width`` s is a standard deviation, [P] or a scalar
-    tensor."""
+    """θ ~ N(c, diag(s²)) with ``center`` c, [P] or [K, P], and standard deviation ``width`` s, [P] or a scalar."""
 
     center: torch.Tensor
     width: torch.Tensor
@@ -96,8 +95,7 @@ def group_widths(
 ) -> torch.Tensor:
     """A width for each of ``size`` parameters, [P] in double precision.
 
-    ``groups`` names slices of the flat weights; ``widths`` gives a standard deviation by name; all else has
-    ``default``.
+    ``groups`` names slices of the flat weights; ``widths`` gives standard deviations by name, ``default`` the rest.
     """
     unknown = sorted(set(widths) - set(groups))
     if unknown:

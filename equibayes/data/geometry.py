@@ -1,7 +1,6 @@
-"""Distances that judge a structure before any neighbour list is made: flat cells, atoms on top of each other.
+"""Distances that judge a structure before any neighbour list is made: flat cells, coincident atoms.
 
-Plain numpy.  A neighbour list for a cutoff of 0.001 Å would lay a grid of that spacing over the cell; sorting needs
-none.
+By sorting: a neighbour list with a cutoff of 0.001 Å would need a grid of that spacing over the whole cell.
 """
 
 import itertools

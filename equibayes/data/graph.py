@@ -1,8 +1,7 @@
 """Graph: the only thing the network sees.
 
-Every atom owns D neighbour slots, so that all arrays are dense and the sum over neighbours is a matrix product
-instead of a scatter.  Slots that hold no neighbour carry a vector beyond the cutoff; the cutoff function makes their
-contribution exactly 0.
+Every atom owns D neighbour slots, so that all arrays are dense and the sum over neighbours is a matrix product, not a
+scatter.  An empty slot has a vector beyond the cutoff, where the cutoff function makes its contribution exactly 0.
 
 | field          | shape        | unit | meaning                                                                    |
 |----------------|--------------|------|----------------------------------------------------------------------------|
@@ -112,8 +111,7 @@ def graph_of_edges(structure: Structure, edges: NeighborList, *, species_of: dic
 def pad_graph(graph: Graph, num_atoms: int, num_slots: int) -> Graph:
     """The same graph with static shapes: `num_atoms` atoms of `num_slots` slots each.
 
-    The added atoms have no neighbours and belong to no structure (index `num_structures`); the result on the others
-    is unchanged.
+    The added atoms have no neighbours and belong to no structure (index `num_structures`); other results stay the same.
     """
     groups, atoms, slots = graph.sender.shape
     if num_atoms < atoms or num_slots < slots:

@@ -43,8 +43,7 @@ def read(
 
     Frames with config_type=IsolatedAtom are removed from the frames and become `Dataset.isolated_atoms`.
 
-    Raises `InputError` with one line about file, frame and remedy; warns with `InputWarning` about input that is
-    readable but looks wrong.
+    Raises `InputError` with file, frame and remedy; warns with `InputWarning` about readable input that looks wrong.
     """
     target = parse_spec(spec)
     keys = LabelKeys(energy_key, forces_key, stress_key)
@@ -82,8 +81,7 @@ def _parse(target: Spec, keys: LabelKeys) -> Parsed:
 
 
 def _read_ours(arrays: Arrays, target: Spec, require_labels: bool) -> Dataset:
-    """What `Dataset.save_npz` wrote; its frames still name the files they once came from, so errors name this one
-    too."""
+    """What `Dataset.save_npz` wrote.  Its frames name the files they came from, so errors name this file too."""
     with foreign_reader(target.file, "damaged: save it again"):
         whole = from_arrays(arrays)
     data = whole.subset(select(target, len(whole)), target.name)

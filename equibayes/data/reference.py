@@ -36,8 +36,7 @@ KINDS = ("lstsq", "isolated", "given", "per_structure")
 class EnergyReference:
     """`shifts` in eV by atomic number; `offsets` in eV by formula, for kind per_structure only.
 
-    `undetermined` are directions in the space of shifts, by atomic number, that the data do not determine (kind
-    lstsq only).
+    `undetermined` (kind lstsq): directions in the space of shifts, by atomic number, that the data do not determine.
     """
 
     kind: str
@@ -62,7 +61,7 @@ class EnergyReference:
         return float(sum(self.shifts[int(z)] * int(n) for z, n in zip(species, counts)))
 
     def knows(self, numbers: npt.ArrayLike) -> bool:
-        """Whether energies with this reference are absolute, not only up to a constant (see the module)."""
+        """Whether energies with this reference are absolute, not only defined up to a constant."""
         atoms = np.asarray(numbers)
         if self.kind == "per_structure":
             return formula(atoms) in self.offsets
@@ -167,8 +166,7 @@ def _counts(
 def _undetermined(
     species: tuple[int, ...], means: Mapping[str, tuple[npt.NDArray[np.int64], float, int]]
 ) -> tuple[dict[int, float], ...]:
-    """Unit vectors of shifts that leave the energies of all known formulas unchanged: an orthonormal basis of the
-    null space of the counts."""
+    """Orthonormal basis of the null space of the counts: shifts that change the energy of no known formula."""
     _, lengths, directions = np.linalg.svd(_counts(species, means))
     rank = int(np.sum(lengths > 1e-10 * lengths.max()))
     return tuple({z: float(part) for z, part in zip(species, direction)} for direction in directions[rank:])

@@ -33,8 +33,7 @@ LOOK = 1000
 
 @dataclass(frozen=True)
 class Stream:
-    """Structures to go through once; `total` counts them, free atoms (config_type=IsolatedAtom) that are left out
-    included."""
+    """Structures to iterate over once; `total` also counts the free atoms (config_type=IsolatedAtom) left out."""
 
     name: str
     total: int
@@ -42,8 +41,7 @@ class Stream:
 
 
 def stream(spec: str | Path, **options: Any) -> Stream:
-    """Structures of a file or a part of it, with the labels that they have.  `options` are those of `read` about keys
-    and units."""
+    """Structures of a file or a part of it, with any labels; `options` are those of `read` about keys and units."""
     target = parse_spec(spec)
     if target.path.name.lower().endswith(XYZ):
         require_file(target.path)

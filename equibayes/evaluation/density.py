@@ -1,5 +1,4 @@
-"""Observed and predicted densities of errors, and the calibration errors that the paper takes from them (its section
-on metrics, A.5).
+"""Observed and predicted densities of errors, and the paper's calibration errors (its appendix A.5).
 
 Errors are sorted into bins [iδ, (i + 1)δ).  f_i is the share of observed errors in bin i, e_i the predicted
 probability of that bin: the mean over all components of the mass that the Gaussian N(0, σ²) of each has in it.  Then
@@ -30,8 +29,7 @@ _AT_ONCE = 4_000_000
 
 @dataclass(frozen=True)
 class ErrorDensity:
-    """left [m]: lower edges of bins, unit of the error, not always contiguous; observed f, predicted e [m]: shares of
-    the bins."""
+    """left: lower edges of bins in the unit of the error; observed f, predicted e: shares of the bins; all [m]."""
 
     left: np.ndarray
     width: float

@@ -52,8 +52,7 @@ class Evaluated:
 
     @property
     def energies_adrift(self) -> int:
-        """Frames whose label is left out since the prediction is defined only up to a constant (see
-        data/reference.py)."""
+        """Frames whose label is left out: their energy is defined only up to a constant (see data/reference.py)."""
         return sum(s.energy is not None and np.isnan(e) for s, e in zip(self.structures, self.energy_true))
 
 
@@ -70,8 +69,7 @@ def evaluate_each(
     device: torch.device | str = "cpu",
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> list[Evaluated]:
-    """The same for the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames to show
-    progress."""
+    """The same for the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames for display."""
     check_labelled(data)
     predictions = list(predict_each(posterior, progress(data.structures), ks, device=device))
     return [

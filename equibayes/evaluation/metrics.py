@@ -36,34 +36,29 @@ def root_mean_square_error(error: np.ndarray) -> float:
 def mean_log_likelihood(error: np.ndarray, sigma: np.ndarray) -> float:
     """Mean of ln N(error; 0, σ²).  Higher is better.
 
-    A density: in a unit that is c of the old ones it grows by ln c (1 kcal/mol is 0.0434 eV, so in kcal/mol it is
-    3.14 lower).
+    It depends on the unit: in a unit c times as large it grows by ln c (in kcal/mol, 0.0434 eV, it is 3.14 lower).
     """
     error, sigma = densities(error, sigma)
     return float((-0.5 * np.square(error / sigma) - np.log(sigma)).mean() - 0.5 * math.log(2 * math.pi))
 
 
 def crps(error: np.ndarray, sigma: np.ndarray) -> float:
-    """Mean continuous ranked probability score of Gaussians, in the unit of the error.  Lower is better; |error| for
-    σ → 0."""
+    """Mean continuous ranked probability score of Gaussians, in the unit of the error; |error| for σ → 0."""
     error, sigma = densities(error, sigma)
     z = error / sigma
     return float((sigma * (z * (2 * normal.cdf(z) - 1) + 2 * normal.pdf(z) - 1 / math.sqrt(math.pi))).mean())
 
 
 def sharpness(sigma: np.ndarray) -> float:
-    """√ of the mean of σ²: how wide the predictions are, in their unit.  Lower is better among calibrated
-    predictions."""
+    """√ of the mean of σ²: how wide the predictions are, in their unit.  Lower is better if they are calibrated."""
     sigma = np.asarray(sigma, dtype=np.float64).ravel()
     return float(np.sqrt(np.square(_usable(sigma)).mean()))
 
 
 def roc_auc(outlier: np.ndarray, score: np.ndarray) -> float | None:
-    """Probability that a random outlier has a higher score than a random inlier; ties count half.  1 is perfect, 0.5
-    is chance.
+    """Probability that an outlier has a higher score than an inlier (1 perfect, 0.5 chance); None without either.
 
-    outlier: bool; score: any monotone measure of uncertainty (σ and σ² give the same), of any range; NaN counts as
-    the most uncertain. None where only one kind occurs.
+    outlier: bool; score: any monotone measure of uncertainty; ties count half, NaN counts as the most uncertain.
     """
     outlier, score = np.asarray(outlier, dtype=bool).ravel(), np.asarray(score).ravel()
     positives, negatives = int(outlier.sum()), int((~outlier).sum())

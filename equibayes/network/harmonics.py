@@ -98,11 +98,10 @@ def radial_basis(length: torch.Tensor, frequencies: torch.Tensor, r_max: float, 
 
 
 def polynomial_cutoff(x: torch.Tensor, p: int) -> torch.Tensor:
-    """Smooth step [..., 1] from 1 at x = 0 to 0 at x = 1 with p − 1 vanishing derivatives at 0 and two at 1; exactly
-    0 beyond.
+    """Smooth step [..., 1] from 1 at x = 0 to 0 for x ≥ 1, with p − 1 vanishing derivatives at 0 and two at 1.
 
-    NequIP's 1 − (p+1)(p+2)/2 xᵖ + p(p+2) xᵖ⁺¹ − p(p+1)/2 xᵖ⁺² has a triple root at 1.  Divided out, only positive
-    terms remain, and float32 keeps its digits where the large powers would cancel:  (1 − x)³ Σ_k (k+1)(k+2)/2 xᵏ,  k < p.
+    NequIP's 1 − (p+1)(p+2)/2 xᵖ + p(p+2) xᵖ⁺¹ − p(p+1)/2 xᵖ⁺² has a triple root at 1.  Divided out, only positive terms
+    remain, and float32 keeps its digits where large powers would cancel:  (1 − x)³ Σ_k (k+1)(k+2)/2 xᵏ,  k < p.
     """
     k = torch.arange(p, device=x.device)
     coefficients = ((k + 1) * (k + 2) / 2).to(x)

@@ -72,9 +72,8 @@ class NequIP:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Energies [K, N] in eV and features [K, N, C] from edge lengths [K, N, D] and harmonics [K, N, D, M].
 
-        Lengths may be more precise than the weights: radial basis and readout are then as precise, what lies between
-        is not. feature_mask [K, N, C] multiplies the features before anything reads them (dropout; none for our own
-        model).
+        Lengths may be more precise than the weights: radial basis and readout are then as precise, the layers are not.
+        feature_mask [K, N, C] multiplies the features before readout and heads read them (dropout).
         """
         config, chains = self.config, length.shape[0]
         neighbors = Neighbors(graph.sender, graph.reverse, chains)
@@ -103,8 +102,7 @@ class NequIP:
     def __call__(
         self, weights: Weights, graph: Graph, *, differentiable: bool = False, feature_mask: torch.Tensor | None = None
     ) -> NetworkOutput:
-        """Energy, forces and virial; with `differentiable` they can be differentiated once more with respect to the
-        weights.
+        """Energy, forces and virial; with `differentiable` they can be differentiated with respect to the weights.
 
         A graph in float64 under weights in float32 gives energies that are smoother in the positions: lengths,
         harmonics and the sums that make forces of their derivatives are not rounded, only what enters the layers is.
@@ -132,8 +130,7 @@ class NequIP:
 
 
 def one_hot(index: torch.Tensor, size: int) -> torch.Tensor:
-    """[…] int -> […, size] bool; all False for an index beyond the size.  (torch's own version checks its input,
-    which synchronises a GPU.)"""
+    """[…] int -> […, size] bool, all False beyond the size; torch's own checks its input, which synchronises a GPU."""
     return index[..., None] == torch.arange(size, device=index.device)
 
 

@@ -1,5 +1,4 @@
-"""Recalibration on validation frames: predict them, choose a method (choose.py), fit it for every k (rescale.py),
-store it."""
+"""Recalibration on validation frames: predict them, choose a method, fit it for every k, store it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -32,8 +31,7 @@ def calibrate(
     device: torch.device | str = "cpu",
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> Posterior:
-    """The posterior with a calibration for energies and for forces, found on labelled frames that it did not learn
-    from.
+    """The posterior with a calibration for energies and for forces, found on labelled frames it did not learn from.
 
     method    one of METHODS for both, or auto: chosen by cross-validation, for each
     progress  wraps the frames to show progress

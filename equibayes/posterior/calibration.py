@@ -111,8 +111,7 @@ class Calibrated:
         return self.by_k[_nearest(self.by_k, k)].apply(sigma, numbers)
 
     def quantile(self, level: float, k: int) -> float:
-        """Half the width of the interval that holds `level`, over the uncalibrated σ; NaN if nothing was calibrated
-        on."""
+        """Half width of the interval that holds `level`, over the uncalibrated σ; NaN without calibration data."""
         if not self.quantiles:
             return float("nan")
         stored = self.quantiles[_nearest(self.quantiles, k)]

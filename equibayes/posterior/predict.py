@@ -4,8 +4,7 @@ The predictive of the paper: the mean over the k samples, and a Gaussian with th
 
     σ² = mean over samples of σ_s²  +  spread of the means over samples      (aleatoric + epistemic)
 
-A calibration of the posterior is applied to all of it (see calibration.py).
-Every σ is a standard deviation in the unit of its quantity.
+A calibration of the posterior is applied to σ (calibration.py).  Every σ has the unit of its quantity.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +35,7 @@ class Prediction:
 
     energy, energy_std, energy_epistemic, energy_aleatoric     numbers
     forces, forces_std, forces_epistemic, forces_aleatoric     [n, 3]
-    stress, stress_std                                         [3, 3], None without a volume (the model predicts no noise for it)
+    stress, stress_std                                         [3, 3], epistemic alone; None without a volume
     energy_known  False where the energy holds only up to a constant (see data/reference.py)
     members       with `members=True`: energies [k], forces [k, n, 3], stress [k, 3, 3] of each sample
     intervals     used by `interval` if the posterior is calibrated
@@ -175,8 +174,7 @@ def batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[li
 
 @dataclass(frozen=True, eq=False)
 class _Arrays:
-    """The model's output for B structures with N atoms under k samples, float64 on the host; shapes as in
-    `ModelOutput`."""
+    """The `ModelOutput` for B structures with N atoms under k samples, in float64 on the host."""
 
     energy: np.ndarray
     forces: np.ndarray

@@ -27,7 +27,7 @@ from equibayes.run.validation import mean_force_error
 from equibayes.run.verdict import judge
 
 SO_FAR = "so-far.posterior"
-"""In the folder of a run on a cluster: the posterior of all samples so far, written whenever every chain has one more."""
+"""In the folder of a cluster run: the posterior of all samples so far, updated whenever every chain has one more."""
 
 
 def sample(

@@ -14,8 +14,7 @@ Line = tuple[str, str]
 
 
 class PosteriorSummary:
-    """`lines()` pairs a heading with its text; `to_dict()` holds the header of the file and the numbers derived from
-    it."""
+    """`lines()` pairs headings with text; `to_dict()` holds the header of the file and numbers derived from it."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

@@ -1,7 +1,6 @@
 """The mass vector M: the denominator of AMSGrad, adapted during burn-in and then held constant.
 
-With g = ∇û/N, the stochastic gradient per training configuration (Algorithm 1 of the paper; all operations
-elementwise):
+With g = ∇û/N, the stochastic gradient per training configuration (Algorithm 1 of the paper), elementwise:
 
     a_t = (1−β) g² + β a_{t−1},     D_t = max(D_{t−1}, a_t),     M_t = √(D_t/(1−β^t)) + ε.
 
@@ -33,8 +32,7 @@ class MassState(NamedTuple):
 
 
 def init(like: torch.Tensor, mass: torch.Tensor | float = 1.0) -> MassState:
-    """Before the first update: a = D = 0 and a given M > 0 (default 1), which serves until :func:`update` replaces
-    it."""
+    """Before the first update: a = D = 0 and a given M > 0, used until :func:`update` replaces it."""
     return MassState(
         average=torch.zeros_like(like),
         maximum=torch.zeros_like(like),

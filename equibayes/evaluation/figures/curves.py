@@ -14,8 +14,7 @@ from equibayes.evaluation.normal import central_width
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """Finite errors with their deviations [n], and how many were left out because a label or a prediction is
-    missing."""
+    """Finite errors with their deviations [n]; `missing` counts those left out without label or prediction."""
 
     error: np.ndarray
     sigma: np.ndarray
@@ -64,8 +63,7 @@ def roc_curve(outlier: np.ndarray, score: np.ndarray, points: int = 300) -> tupl
 
 
 def width_at(error: np.ndarray, sigma: np.ndarray, level: float = 0.6827) -> float:
-    """By how much σ is too small: the factor with which ±factor·σ holds that share of errors, over the Gaussian's
-    factor."""
+    """Factor by which σ is too small: the f for which ±f·σ holds that share of errors, over that of a Gaussian."""
     return float(np.quantile(np.abs(error) / sigma, level)) / central_width(level)
 
 

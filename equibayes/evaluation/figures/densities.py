@@ -16,11 +16,7 @@ MOST_BINS = 60
 
 
 def bin_width(values: np.ndarray) -> float:
-    """The paper's 0.01, doubled until bins near the middle hold about 250 values, or halved until there is a shape to
-    see.
-
-    All in kcal/(mol Å).
-    """
+    """The paper's 0.01 kcal/(mol Å), doubled until central bins hold about 250 values, or halved to show a shape."""
     width = BIN_WIDTH * KCAL
     spread = float(np.quantile(np.abs(values), 0.68)) if len(values) else 0.0
     while 0 < spread < 3 * width:

@@ -40,8 +40,7 @@ def roc_curves(results: Sequence[Evaluated], threshold: float) -> Drawing | None
 
 
 def error_of_remaining(results: Sequence[Evaluated]) -> Drawing | None:
-    """Mean |error| of what remains when the most uncertain components are set aside, against their share; None
-    without labels."""
+    """Mean |error| of the rest against the share of most uncertain components set aside; None without labels."""
     shares = np.linspace(0, 0.9, 46)
     said = []
     with styled():

@@ -1,8 +1,7 @@
 """The most and least certain structures, for the viewer and for a table.
 
-The viewer is our own, on a 2-D canvas: chemiscope (BSD) shows more, but its script adds 3.2 MB to every report and
-needs WebGL, which remote desktops and headless browsers often lack.  What is needed here, rotating balls coloured by
-σ, takes some kilobytes.
+The viewer is our own, a few kilobytes on a 2-D canvas: chemiscope (BSD) shows more, but its script adds 3.2 MB to every
+report and needs WebGL, which remote desktops and headless browsers often lack.
 """
 
 import json
@@ -30,8 +29,7 @@ def per_atom(components: np.ndarray) -> np.ndarray:
 
 
 def rank(result: Evaluated) -> tuple[list[int], list[int]]:
-    """Frames with the smallest and with the largest σ of any of their atoms; a frame whose σ is not finite is least
-    certain."""
+    """Frames with the smallest and with the largest σ of any of their atoms; a σ that is not finite is the largest."""
     largest = np.full(len(result.structures), -np.inf)
     np.maximum.at(largest, result.frame, np.nan_to_num(per_atom(result.force_sigma), nan=np.inf))
     order = [int(i) for i in np.argsort(largest, kind="stable") if 0 < len(result.structures[int(i)]) <= MOST_ATOMS]
