@@ -10,8 +10,6 @@ decoupled weight decay instead would bypass the mass M and with it change the po
 All are callables of the flat weights θ [K, P]; densities are normalised, so that evidence-like comparisons make sense.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,11 +27,9 @@ class Prior(Protocol):
 
     def neg_log_density(self, theta: torch.Tensor) -> torch.Tensor:
         """−ln p(θ): [K, P] → [K]."""
-        ...
 
     def gradient(self, theta: torch.Tensor) -> torch.Tensor:
         """−∇ ln p(θ): [K, P] → [K, P]."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from equibayes.data.files import foreign_reader, one_line, read_text, require_file
+from equibayes.data.files import foreign_reader, one_line, require_file, text_lines
 from equibayes.data.labels import AseFrame, find_keys, to_structure
 from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
 from equibayes.data.structures import ISOLATED_ATOM
@@ -36,7 +36,8 @@ def parse_extxyz(path: Path, keys: LabelKeys, file: str) -> Parsed:
     The file is cut into frames here, each then read by ASE on its own: so an error is reported with its frame, and a
     count that does not match its rows is distinguished from other damage.
     """
-    lines = read_text(path).split("\n")  # not splitlines(): that also breaks at form feeds and Unicode separators
+    require_file(path)
+    lines = list(text_lines(path))
     frames = [read_frame(each, index, file) for index, each in enumerate(cut_into_frames(lines, file))]
     return _finish(frames, keys, file, "extended xyz", _ASSUMED)
 

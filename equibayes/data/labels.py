@@ -6,7 +6,7 @@ by frame: a file whose frames carry their labels under different names may hold 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -87,8 +87,6 @@ def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
 
 def _with_stress(structure: Structure, raw: Any, is_virial: bool) -> Structure:
     """Accept [3, 3], [9] or Voigt [6]; a virial is -volume times the stress."""
-    from dataclasses import replace
-
     where = structure.source
     try:
         values = np.asarray(raw, dtype=np.float64)

@@ -15,7 +15,8 @@ from equibayes.data.specs import Spec, parse_spec, select
 from equibayes.data.structures import ISOLATED_ATOM, Structure
 from equibayes.errors import InputError
 
-EXTENSIONS = (".xyz", ".extxyz", ".xyz.gz", ".extxyz.gz", ".npz", ".traj", ".db", ".json")
+XYZ = (".xyz", ".extxyz", ".xyz.gz", ".extxyz.gz")
+EXTENSIONS = (*XYZ, ".npz", ".traj", ".db", ".json")
 
 
 def read(
@@ -71,7 +72,7 @@ def _parse(target: Spec, keys: LabelKeys) -> Parsed:
     from equibayes.data import ase_formats
 
     name = target.path.name.lower()
-    if name.endswith((".xyz", ".extxyz", ".xyz.gz", ".extxyz.gz")):
+    if name.endswith(XYZ):
         return ase_formats.parse_extxyz(target.path, keys, target.file)
     if name.endswith(".traj"):
         return ase_formats.parse_traj(target.path, keys, target.file)

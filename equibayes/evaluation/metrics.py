@@ -51,8 +51,7 @@ def crps(error: np.ndarray, sigma: np.ndarray) -> float:
 
 def sharpness(sigma: np.ndarray) -> float:
     """√ of the mean of σ²: how wide the predictions are, in their unit.  Lower is better if they are calibrated."""
-    sigma = np.asarray(sigma, dtype=np.float64).ravel()
-    return float(np.sqrt(np.square(_usable(sigma)).mean()))
+    return float(np.sqrt(np.square(_finite(sigma, "σ", "no predictions")).mean()))
 
 
 def roc_auc(outlier: np.ndarray, score: np.ndarray) -> float | None:
@@ -73,7 +72,8 @@ def outlier_auc(error: np.ndarray, sigma: np.ndarray, threshold: float = OUTLIER
     outlier = np.abs(_errors(error)) > threshold
     value = roc_auc(outlier, sigma)
     if value is None:
-        raise Undefined(f"{'every' if outlier.all() else 'no'} error is above {_threshold(threshold)}")
+        limit = f"{threshold:.4g} ({threshold / KCAL_PER_MOL:.4g} in kcal/mol)"
+        raise Undefined(f"{'every' if outlier.all() else 'no'} error is above {limit}")
     return value
 
 
@@ -98,8 +98,7 @@ def interval_coverage(error: np.ndarray, sigma: np.ndarray, level: float) -> flo
 
 
 def error_of_most_uncertain(error: np.ndarray, sigma: np.ndarray, share: float = 0.1) -> float:
-    """Mean |error| of the given share of components with the largest σ, over the mean |error| of all.  NaN σ are the
-    largest."""
+    """Mean |error| of the share of components with the largest σ (NaN is largest), over the mean |error| of all."""
     error, sigma = np.abs(_errors(error)), np.asarray(sigma).ravel()
     if not error.any():
         raise Undefined("no error at all")
@@ -116,33 +115,25 @@ def mean_ranks(values: np.ndarray) -> np.ndarray:
 
 def densities(error: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both flat, float64, fit for a density: errors finite, every σ finite and above 0."""
-    error, sigma = _errors(error), np.asarray(sigma, dtype=np.float64).ravel()
-    if error.shape != sigma.shape:
-        raise ValueError(f"{error.size} errors but {sigma.size} σ")
-    _usable(sigma)
+    error = _errors(error)
+    if error.size != np.size(sigma):
+        raise ValueError(f"{error.size} errors but {np.size(sigma)} σ")
+    sigma = _finite(sigma, "σ", "no predictions")
     if not (sigma > 0).all():
         raise Undefined(f"σ is not above 0 for {int((sigma <= 0).sum())} of {sigma.size} values")
     return error, sigma
 
 
 def _errors(error: np.ndarray) -> np.ndarray:
-    error = np.asarray(error, dtype=np.float64).ravel()
-    if not error.size:
-        raise Undefined("no labels")
-    bad = int((~np.isfinite(error)).sum())
+    return _finite(error, "the error", "no labels")
+
+
+def _finite(values: np.ndarray, what: str, none: str) -> np.ndarray:
+    """Flat, float64; `Undefined` where there are none, or where one is not finite."""
+    values = np.asarray(values, dtype=np.float64).ravel()
+    if not values.size:
+        raise Undefined(none)
+    bad = int((~np.isfinite(values)).sum())
     if bad:
-        raise Undefined(f"the error is not finite for {bad} of {error.size} values")
-    return error
-
-
-def _usable(sigma: np.ndarray) -> np.ndarray:
-    if not sigma.size:
-        raise Undefined("no predictions")
-    bad = int((~np.isfinite(sigma)).sum())
-    if bad:
-        raise Undefined(f"σ is not finite for {bad} of {sigma.size} values")
-    return sigma
-
-
-def _threshold(threshold: float) -> str:
-    return f"{threshold:.4g} ({threshold / KCAL_PER_MOL:.4g} in kcal/mol)"
+        raise Undefined(f"{what} is not finite for {bad} of {values.size} values")
+    return values

@@ -19,8 +19,6 @@ Bürkner 2021), for scalar functions of the state such as predictions and the lo
 computed, and about 20 to be informative: with 4 to 8 independent draws the largest of 16 quantities is 1.6 to 1.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple, overload
 

@@ -10,8 +10,6 @@ before M is frozen.  What is frozen is *M* itself.  Freezing a and D but still d
 for thousands of steps, so after the freeze :func:`update` is simply no longer called.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -25,8 +25,6 @@ Langevin time.  A mode of curvature λ relaxes at the rate λ/(NM) per unit of �
 the correlation exp(−λ/(NM)·Σγ), with the sum over the steps between them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 

@@ -34,8 +34,6 @@ While the mass adapts, its change from M to M' leaves the physical momentum w = 
 (v does not change when M does), hence r ← r·√(M/M').  Once M is frozen the factor is 1 and is not computed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 

@@ -11,8 +11,6 @@ harmless on the way down can then be fatal when a cycle returns to it in one jum
 and detect a chain that diverges nevertheless (``diverging``), which is cheaper to roll back before NaN than after.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
