@@ -42,11 +42,8 @@ def density_of_errors(result: Evaluated) -> Drawing | None:
         f"Density of force errors of {result.name}, observed and predicted: at zero error {observed[middle]:.2f} "
         f"observed and {predicted[middle]:.2f} predicted per {_UNIT}."
     )
-    return Drawing(
-        f"error-density-{slug(result.name)}",
-        alt,
-        _pair(edges, observed, predicted, "error of a force component", len(parts)),
-    )
+    drawn = _pair(edges, observed, predicted, "error of a force component", len(parts))
+    return Drawing(f"error-density-{slug(result.name)}", alt, drawn)
 
 
 def histogram_of_forces(result: Evaluated) -> Drawing | None:

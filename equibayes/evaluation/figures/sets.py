@@ -22,8 +22,7 @@ def species_rows(result: Evaluated) -> list[tuple[str, int, float, float, float]
         if not len(parts):
             continue
         epistemic = components(result.force_error[own], result.force_epistemic[own] + 1e-300).sigma
-        values = (float(np.sqrt(np.mean(np.square(v)))) for v in (parts.error, parts.sigma, epistemic))
-        error, sigma, spread = values
+        error, sigma, spread = (float(np.sqrt(np.mean(np.square(v)))) for v in (parts.error, parts.sigma, epistemic))
         rows.append((symbol(int(number)), int(own.sum()), error, sigma, spread))
     return rows
 

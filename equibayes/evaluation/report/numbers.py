@@ -90,13 +90,18 @@ def _numbers(result: Evaluated, values: Values, threshold: float) -> Numbers:
         too_small_68=width_at(parts.error, parts.sigma) if any_labels else None,
         too_small_95=width_at(parts.error, parts.sigma, 0.95) if any_labels else None,
         found=found_outliers(outlier, parts.sigma),
-        typical_force=_rms(labels),
-        stated_sigma=_rms(result.force_sigma[np.isfinite(result.force_sigma)]),
+        typical_force=rms(labels),
+        stated_sigma=rms(result.force_sigma[np.isfinite(result.force_sigma)]),
     )
 
 
-def _rms(values: np.ndarray) -> float | None:
+def rms(values: np.ndarray) -> float | None:
     return float(np.sqrt(np.mean(np.square(values)))) if values.size else None
+
+
+def counted(number: int, what: str) -> str:
+    """1 sample, 4 samples."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def mev(value: float | None, unit: str = "meV/Å") -> str:

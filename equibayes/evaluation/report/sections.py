@@ -43,16 +43,10 @@ def section(name: str, heading: str, *parts: Any) -> Html:
 
 def figures_of_sets(content: Content, draw: Any, title: str, caption: str, otherwise: str, *, wide: bool) -> Html:
     """The same figure for every data set, side by side."""
-    drawn = [
-        content.figure(
-            draw(each.result),
-            f"{title}, {each.name}" if len(content.sets) > 1 else title,
-            caption,
-            otherwise,
-            wide=wide,
-        )
-        for each in content.sets
-    ]
+    drawn = []
+    for each in content.sets:
+        own = f"{title}, {each.name}" if len(content.sets) > 1 else title
+        drawn.append(content.figure(draw(each.result), own, caption, otherwise, wide=wide))
     return tag("div", *drawn, class_="figures")
 
 
@@ -79,8 +73,8 @@ def accuracy(content: Content) -> Html:
         "accuracy",
         "How far off are the predictions?",
         tables.forces(content.numbers),
-        _energies(content.numbers),
-        tag("ul", *(tag("li", note) for note in notes), class_="notes") if notes else "",
+        tables.energies(content.numbers) if any(n.get("energy_mae") is not None for n in content.numbers) else "",
+        items(notes, "notes"),
         tables.species(content.sets) or "",
         by_species,
         histogram,
@@ -148,19 +142,17 @@ def calibration(content: Content) -> Html:
 
 
 def sample_count(content: Content) -> Html | None:
-    names = [each.name for each in content.sets]
-    drawing = figures.by_sample_count(_sorted_by_k(content.numbers, names))
+    by_k = sorted(content.numbers, key=lambda n: n.k)
+    table = [(own.name, [(n.k, n.values) for n in by_k if n.name == own.name]) for own in content.sets]
+    drawing = figures.by_sample_count(table)
     if drawing is None:
         return None
     caption = (
         "Good: errors fall, likelihood and AUC rise, and coverage comes closer to the dotted line, until more samples "
         "change nothing. Where curves still move at the right end, sample more."
     )
-    return section(
-        "samples",
-        "How many samples are enough?",
-        tag("div", content.figure(drawing, "Dependence on k", caption, "", wide=True), class_="figures"),
-    )
+    shown = tag("div", content.figure(drawing, "Dependence on k", caption, "", wide=True), class_="figures")
+    return section("samples", "How many samples are enough?", shown)
 
 
 def run(content: Content) -> Html:
@@ -187,30 +179,17 @@ def run(content: Content) -> Html:
         "run",
         "How did the sampling go?",
         tables.diagnostics(posterior) or tag("p", "The posterior file holds no diagnostics.", class_="absent"),
-        tag("ul", *(tag("li", event) for event in events[:20]), class_="notes") if events else "",
+        items(events[:20], "notes"),
         tag("div", learned, traced, class_="figures"),
     )
 
 
-def _sorted_by_k(
-    numbers: Sequence[Numbers], names: Sequence[str]
-) -> list[tuple[str, list[tuple[int, dict[str, Any]]]]]:
-    by_k = sorted(numbers, key=lambda n: n.k)
-    return [(name, [(n.k, n.values) for n in by_k if n.name == name]) for name in names]
-
-
-def _energies(numbers: Sequence[Numbers]) -> Html:
-    """Their table, where at least one set has labels."""
-    return tables.energies(numbers) if any(n.get("energy_mae") is not None for n in numbers) else Html()
+def items(lines: Sequence[str], kind: str | None = None) -> Html:
+    """A list of lines; nothing where there are none."""
+    return tag("ul", *(tag("li", line) for line in lines), class_=kind) if lines else Html()
 
 
 def warnings_box(lines: list[str]) -> Html:
     if not lines:
         return Html()
-    return tag(
-        "div",
-        tag("strong", "The run says:"),
-        tag("ul", *(tag("li", line) for line in lines)),
-        class_="warning",
-        role="note",
-    )
+    return tag("div", tag("strong", "The run says:"), items(lines), class_="warning", role="note")
