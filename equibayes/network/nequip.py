@@ -92,8 +92,7 @@ class NequIP:
         scalars = features[SCALAR][:, :, 0]
         if feature_mask is not None:
             scalars = scalars * feature_mask
-        # a sum over channels that nothing follows: where lengths are in float64 it adds no rounding of its own to the
-        # energy
+        # the last sum over channels: with lengths in float64 it adds no rounding of its own to the energy
         energy = (scalars.to(length) @ weights["readout"].to(length))[:, :, 0]
         if config.per_type_energy_shifts_trainable:
             energy = energy + (species_mask.expand(chains, -1, -1).to(length) @ weights["shift"].to(length))[:, :, 0]

@@ -26,7 +26,7 @@ from equibayes.network.official_checkpoint import read_checkpoint
 from equibayes.network.pruning import prune_weights
 from equibayes.network.weights import Weights
 
-# NequIP's defaults where they differ from ours
+# NequIP's defaults
 OFFICIAL_DEFAULTS: dict[str, Any] = {
     "num_layers": 4,
     "l_max": 1,

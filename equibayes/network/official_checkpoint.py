@@ -58,9 +58,8 @@ def with_averages(settings: Mapping[str, Any], state: dict[str, Any], source: st
         raise InputError(f"{source}: saved while weights and moving averages were exchanged; use another checkpoint")
     names = [key for key, value in model.items() if value.numel() and _is_trained(key, settings)]
     if [model[name].shape for name in names] != [average.shape for average in averages]:
-        raise InputError(
-            f"{source}: moving averages do not fit the weights; load it with nequip and use convert_official"
-        )
+        remedy = "load it with nequip and use convert_official"
+        raise InputError(f"{source}: moving averages do not fit the weights; {remedy}")
     return {**model, **dict(zip(names, averages))}
 
 

@@ -119,9 +119,8 @@ class Calibrated:
             if abs(known - level) < 1e-9:
                 return value
         there = ", ".join(f"{known:g}" for known in stored) or "none"
-        raise InputError(
-            f"no interval of coverage {level:g}; the calibration holds {there}: calibrate with more frames"
-        )
+        held = f"the calibration holds {there}"
+        raise InputError(f"no interval of coverage {level:g}; {held}: calibrate with more frames")
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -135,14 +134,9 @@ class Calibrated:
     def from_dict(cls, content: dict[str, Any]) -> "Calibrated":
         if content["method"] not in METHODS or not content["by_k"]:
             raise ValueError(f"method {content['method']} for {len(content['by_k'])} numbers of samples")
-        return cls(
-            method=content["method"],
-            by_k={int(k): Rescaling.from_dict(each) for k, each in content["by_k"].items()},
-            quantiles={
-                int(k): {float(p): float(q) for p, q in each.items()} for k, each in content["quantiles"].items()
-            },
-            choice=content["choice"],
-        )
+        by_k = {int(k): Rescaling.from_dict(each) for k, each in content["by_k"].items()}
+        quantiles = {int(k): {float(p): float(q) for p, q in each.items()} for k, each in content["quantiles"].items()}
+        return cls(content["method"], by_k, quantiles, content["choice"])
 
 
 @dataclass(frozen=True)
@@ -182,19 +176,15 @@ class Intervals:
     k: int
 
     def half_widths(self, level: float) -> tuple[float, np.ndarray]:
-        energy, forces = (
-            self.calibration.energy.quantile(level, self.k),
-            self.calibration.forces.quantile(level, self.k),
-        )
+        energy, forces = (part.quantile(level, self.k) for part in (self.calibration.energy, self.calibration.forces))
         return energy * self.energy_std, forces * self.forces_std
 
 
-def gaussian_half_widths(level: float, energy_std: float, forces_std: np.ndarray) -> tuple[float, np.ndarray]:
-    """The same where nothing was calibrated: σ taken at its word."""
+def gaussian_width(level: float) -> float:
+    """Half width over σ of the central interval of a Gaussian that holds `level`: 0.95 gives 1.96."""
     if not 0 < level < 1:
         raise InputError(f"coverage {level:g}: must lie between 0 and 1")
-    width = NormalDist().inv_cdf(0.5 + level / 2)
-    return width * energy_std, width * forces_std
+    return NormalDist().inv_cdf(0.5 + level / 2)
 
 
 def _nearest(stored: dict[int, Any], k: int) -> int:

@@ -5,16 +5,14 @@ clearly over the best so far, by a margin that grows with its freedom.
 """
 
 from collections.abc import Callable, Iterator
-from statistics import NormalDist
 
 import numpy as np
 
-from equibayes.posterior.calibration import METHODS, Rescaling
+from equibayes.posterior.calibration import METHODS, Rescaling, gaussian_width
 from equibayes.posterior.rescale import FITS, Residuals
 
 FOLDS = 10
-# Components below which only one number is fitted: with 30 energies a more flexible method can be far off and still
-# look good.
+# With fewer components only one number is fitted: a flexible method could be far off and still look good.
 ENOUGH_FOR_MORE = 200
 # Standard errors of its gain that a method must show; `scale` is careful by itself.
 EVIDENCE = {"scale": 1.0, "parts": 2.0, "species": 2.0, "monotone": 2.0}
@@ -53,8 +51,7 @@ def coverage(residuals: Residuals, method: str) -> dict[str, float]:
         return np.abs(part.error) / fitted.apply(part.sigma, part.number).total
 
     distance = left_out(residuals, method, in_sigma)
-    width = {level: NormalDist().inv_cdf(0.5 + level / 2) for level in COVERAGES}
-    return {f"{100 * level:g}": float((distance <= width[level]).mean()) for level in COVERAGES}
+    return {f"{100 * level:g}": float((distance <= gaussian_width(level)).mean()) for level in COVERAGES}
 
 
 def left_out(residuals: Residuals, method: str, measure: Callable[[Residuals, Rescaling], np.ndarray]) -> np.ndarray:

@@ -19,7 +19,7 @@ from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.structures import Structure
 from equibayes.engine.interface import DynamicsOutput
 from equibayes.engine.select import make_predictor
-from equibayes.posterior.calibration import Calibration, Intervals, gaussian_half_widths
+from equibayes.posterior.calibration import Calibration, Intervals, gaussian_width
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sigma import Sigma
 from equibayes.sampling.dropout import prediction_masks
@@ -62,7 +62,7 @@ class Prediction:
         one, errors are assumed to be Gaussian with the predicted σ.
         """
         if self.intervals is None:
-            return gaussian_half_widths(level, self.energy_std, self.forces_std)
+            return gaussian_width(level) * self.energy_std, gaussian_width(level) * self.forces_std
         return self.intervals.half_widths(level)
 
 
@@ -113,8 +113,7 @@ class ReadyPosterior:
         self, frames: Sequence[Structure], graph: Graph, ks: Sequence[int], *, members: bool = False
     ) -> Iterator[tuple[Prediction, ...]]:
         """The same for frames that share one graph, which several posteriors can use."""
-        # geometry stays in float64, whatever the precision of the weights: rounded positions would make the energy
-        # rough
+        # geometry stays in float64, whatever the precision of the weights: rounding would make the energy rough
         output = self._evaluate(frames, graph.to(self.samples.device))
         yield from zip(*(_split(self.posterior, self.calibration, frames, output.first(k), members) for k in ks))
 
@@ -201,7 +200,7 @@ class _Arrays:
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def first(self, k: int) -> "_Arrays":
-        return _Arrays(self.energy[:k], self.forces[:k], self.stress[:k], self.sigma_energy[:k], self.sigma_forces[:k])
+        return _Arrays(*(getattr(self, field.name)[:k] for field in fields(self)))
 
 
 def _split(
@@ -248,9 +247,7 @@ def _split(
             stress_std=stress_std[b].copy() if volume else None,
             energy_known=known[structure.numbers.tobytes()],
             members=kept,
-            intervals=None
-            if calibration is None
-            else Intervals(float(raw_energy[b]), raw_forces[own].copy(), calibration, k),
+            intervals=Intervals(float(raw_energy[b]), raw_forces[own].copy(), calibration, k) if calibration else None,
         )
 
 
