@@ -108,13 +108,9 @@ def reason(cause: OSError) -> str:
 
 def _flush_folder(folder: Path) -> None:
     """Make the rename itself survive a power failure, where the system supports it."""
-    try:
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

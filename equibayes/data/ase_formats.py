@@ -117,7 +117,7 @@ def parse_db(path: Path, keys: LabelKeys, file: str) -> Parsed:
         _require_ase_tables(path, file)
     frames = []
     with foreign_reader(file, "not an ASE database, or damaged: write it again"):
-        # No lock file: reading must not write beside the user's data.
+        # No lock file: reading must not write next to the user's data.
         database = connect(str(path), type=path.suffix[1:], use_lock_file=False)
         rows = list(database.select(sort="id"))
     for index, row in enumerate(rows):

@@ -11,7 +11,7 @@ from equibayes.errors import InputError
 FARTHEST = 1e6
 """Å.  Coordinates beyond it are damage or a wrong unit, and float32 would have lost them anyway."""
 LOWEST_CELL = 0.1
-"""Å.  A periodic cell lower than this is flat: an atom would sit on its own image."""
+"""Å.  A periodic cell lower than this is flat: an atom would coincide with its own image."""
 
 
 def check_structures(structures: Sequence[Structure]) -> None:

@@ -36,7 +36,7 @@ def foreign_reader(where: str, remedy: str) -> Iterator[None]:
 
 
 def require_file(path: Path) -> None:
-    """An `InputError` unless `path` is a readable file with something in it."""
+    """An `InputError` unless `path` is a readable file that is not empty."""
     name = one_line(path, 300)
     try:
         if path.is_dir():
@@ -51,7 +51,7 @@ def require_file(path: Path) -> None:
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """Lines of a text file without their ends, also gzipped (told by its first two bytes, not by its name)."""
+    """Lines of a text file without their ends, also gzipped (recognised by its first two bytes, not its name)."""
     name, blank = one_line(path, 300), True
     try:
         with path.open("rb") as file:

@@ -78,13 +78,8 @@ def coincident_pair(structure: Structure, closer_than: float = 1e-3) -> tuple[in
 def nearest_distances(structure: Structure, atoms: np.ndarray) -> FloatArray:
     """[len(atoms)] distance in Å from each of these atoms to its nearest neighbour, periodic images included.
 
-    Exact up to the height of the cell; inf for an atom alone.
+    Exact up to the height of the cell; inf for a single atom.
     """
-    if not structure.pbc.any():
-        difference = structure.positions[atoms, None] - structure.positions[None]
-        distance = np.linalg.norm(difference, axis=2)
-        distance[np.arange(len(atoms)), atoms] = np.inf
-        return distance.min(axis=1)
     fractional, basis = wrapped(structure)
     k = int(structure.pbc.sum())
     best = np.full(len(atoms), np.inf)

@@ -68,17 +68,16 @@ def find_keys(frames: Sequence[AseFrame], named: LabelKeys, file: str) -> tuple[
 
 def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
     """The frame with the labels under the chosen keys, still in the units of the file."""
-    value = {label: frame.get(key) for label, key in found.items()}
-    stress = value.get("stress")
+    labels = {label: frame.get(key) for label, key in found.items()}
+    stress = labels.pop("stress", None)
     structure = Structure(
         numbers=frame.numbers,
         positions=frame.positions,
         cell=frame.cell,
         pbc=frame.pbc,
-        energy=value.get("energy"),
-        forces=value.get("forces"),
         config_type=one_line(frame.info.get("config_type", "")),
         source=frame.source,
+        **labels,
     )
     if stress is None:
         return structure

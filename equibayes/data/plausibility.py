@@ -1,6 +1,6 @@
 """Input that can be read but looks wrong: an `InputWarning`, never a change of the data.
 
-Four rules find a unit that is off by a factor that matters, chosen so that they keep silent on real sets (molecules at
+Four rules detect a wrong unit; they are chosen not to warn about real sets (molecules at
 300 to 1000 K, liquid water, metals, silicon):
 
 * Forces: at temperatures of interest a force component has a root mean square of 0.1 to 5 eV/Å.  Above 12 the forces
@@ -10,7 +10,6 @@ Four rules find a unit that is off by a factor that matters, chosen so that they
 * Distances: the median distance to the nearest neighbour lies between 0.5 and 5.5 Å (H2 0.74, caesium 5.2); nm taken
   for Å and the reverse fall outside.  In organic molecules hydrogen is 0.65 to 1.6 Å from its partner (H2 0.74, HS
   1.34); Bohr taken for Å (1.9 times) and the reverse fall outside that.
-
 * Density: a periodic cell holds at most 2 atoms/Å³ (diamond 0.18; metallic hydrogen at 500 GPa 0.7).  A cell in nm with
   positions in Å, or a cell of another frame, holds more, and every atom would have thousands of neighbours.
 

@@ -35,7 +35,7 @@ def read(
     Parameters
     ----------
     spec: `file`, `file@0:500`, `file@::10`, `file@train_01` (from `<stem>.splits.npz`, `<stem>.splits.json` or, for
-        rMD17, `splits_<molecule>.npz` beside the file), `file@splitfile:name`, or `bundled:ethanol@train`.  Frames are
+        rMD17, `splits_<molecule>.npz` next to the file), `file@splitfile:name`, or `bundled:ethanol@train`.  Frames are
         numbered from 0 in the order of the file.
     energy_key, forces_key, stress_key: keys of the labels, if not the usual ones.
     energy_unit, length_unit, force_unit: units of the file if not eV and Å (see `equibayes.units`); the force unit
@@ -123,7 +123,7 @@ def settle_units(default: FileUnits, energy: str | None, length: str | None, for
 
 
 def _origin(default: FileUnits, told_units: tuple[str | None, ...]) -> str:
-    """How the units are known: told by the user, or by the format, or partly each."""
+    """How the units are known: from the user, from the format, or partly from each."""
     told = [kind for kind, unit in zip(("energy", "length", "force"), told_units) if unit]
     if not told:
         return default.origin

@@ -1,7 +1,7 @@
 """Structures one by one, for files too long to hold in memory: like `read`, in constant memory for extended xyz.
 
-Other formats are read whole (an npz file is a few arrays, which are small beside the structures' predictions); so are
-frames that are wanted in another order than they stand in the file.
+Other formats are read whole (the arrays of an npz file are small compared with predictions), and so are frames that
+are requested in another order than in the file.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from equibayes.data.read import XYZ, convert, read, settle_units
 from equibayes.data.specs import Spec, parse_spec, select
 from equibayes.data.structures import ISOLATED_ATOM, IntArray, Structure
 
-# Frames that are looked at together: they decide where the labels stand and whether the units look right.
+# The first frames, which decide under which keys the labels are and whether the units look right.
 LOOK = 1000
 
 
@@ -51,7 +51,7 @@ def stream(spec: str | Path, **options: Any) -> Stream:
 
 
 def _structures(target: Spec, chosen: IntArray, options: dict[str, Any]) -> Iterator[Structure]:
-    """In eV and Å, checked; where the labels stand is decided by the first frames, for the whole file."""
+    """In eV and Å, checked; the first frames decide the keys of the labels for the whole file."""
     keys = LabelKeys(*(options.get(f"{label}_key") for label in ("energy", "forces", "stress")))
     units = settle_units(FileUnits(), *(options.get(f"{kind}_unit") for kind in ("energy", "length", "force")))
     frames = _ase_frames(target, chosen)

@@ -111,7 +111,7 @@ def residuals_of(quantity: str, data: Dataset, predictions: Sequence[Prediction]
 
 
 def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
-    """The frames of a data set that the posterior did not learn from, and a word about those left out."""
+    """The frames of a data set that the posterior did not learn from, and a note about those left out."""
     learned = set(posterior.data.get("frame_marks", ()))
     fresh = [i for i, structure in enumerate(data) if frame_mark(structure) not in learned]
     if len(fresh) == len(data):

@@ -1,4 +1,4 @@
-"""What `equibayes calibrate` found and every prediction then applies: σ rescaled, and intervals of stated coverage.
+"""A calibration, applied to every prediction: σ rescaled, and intervals of stated coverage.
 
 Both parts of σ are multiplied so that their squares still add up:
 
@@ -97,7 +97,7 @@ class Calibrated:
     method     one of METHODS
     by_k       the rescaling for each number of samples
     quantiles  by k: half width of the interval over the *uncalibrated* σ, by level; from `conformal`
-    choice     how the method was chosen, for people
+    choice     how the method was chosen, for display
     """
 
     method: str
@@ -168,7 +168,7 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """What intervals of stated coverage are made of: uncalibrated σ, and where its quantiles are stored."""
+    """The ingredients of intervals of stated coverage: uncalibrated σ and the calibration with its quantiles."""
 
     energy_std: float
     forces_std: np.ndarray

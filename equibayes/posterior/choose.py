@@ -14,7 +14,7 @@ from equibayes.posterior.rescale import FITS, Residuals
 FOLDS = 10
 # With fewer components only one number is fitted: a flexible method could be far off and still look good.
 ENOUGH_FOR_MORE = 200
-# Standard errors of its gain that a method must show; `scale` is careful by itself.
+# Standard errors by which the gain of a method must exceed 0; `scale` is cautious already.
 EVIDENCE = {"scale": 1.0, "parts": 2.0, "species": 2.0, "monotone": 2.0}
 COVERAGES = (0.5, 0.68, 0.9, 0.95)
 

@@ -18,7 +18,7 @@ CAUTION_WIDER, CAUTION_NARROWER = 1.0, 2.0
 # s is searched up to this factor either way: frames like the training data say little about the spread elsewhere.
 SPREAD_REACH = 5.0
 # Configurations per knot of the monotone map; few frames allow few knots.
-FRAMES_A_KNOT, MOST_KNOTS = 10, 8
+FRAMES_PER_KNOT, MOST_KNOTS = 10, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ def fit_monotone(data: Residuals) -> Rescaling:
     """r in bins of equal size by σ, made monotone (a larger σ stays larger) by pooling neighbours that violate it."""
     overall = fit_scale(data)
     base = overall.base(data.sigma)
-    knots = int(np.clip(len(data.frames) // FRAMES_A_KNOT, 2, MOST_KNOTS))
+    knots = int(np.clip(len(data.frames) // FRAMES_PER_KNOT, 2, MOST_KNOTS))
     parts = np.array_split(np.argsort(base, kind="stable"), knots)
     ln_sigma = np.array([np.log(base[part]).mean() for part in parts])
     z_squared = np.square(data.error / base)

@@ -134,7 +134,7 @@ def gather(prepared: Prepared, state: RunState) -> Posterior:
 
 
 def describe_data(train: Dataset, validation: Dataset) -> dict[str, Any]:
-    """What the posterior was conditioned on, so that its frames are recognised later."""
+    """Describes the training data, so that its frames can be identified later."""
     return {
         "name": train.name,
         "frames": len(train),

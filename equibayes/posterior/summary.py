@@ -1,4 +1,4 @@
-"""What a posterior file holds, in words and as a dictionary: the answer of `equibayes info FILE.posterior`."""
+"""A summary of a posterior file, as text and as a dictionary: the output of `equibayes info FILE.posterior`."""
 
 from pathlib import Path
 from typing import Any

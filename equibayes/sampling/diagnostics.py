@@ -73,7 +73,7 @@ def temperature_rise_bound(mass: torch.Tensor, learning_rate: float | torch.Tens
 
 
 class Convergence(NamedTuple):
-    """R̂ and effective sample size of each quantity; NaN with a reason in words where they are undefined."""
+    """R̂ and effective sample size of each quantity; NaN with a reason where they are undefined."""
 
     r_hat: np.ndarray
     ess: np.ndarray

@@ -28,7 +28,7 @@ So the thermometer of ``paper`` reads T/(1−α/2), 5 % high at α = 0.1, also i
 Temperature.  T multiplies the variance of the injected noise and nothing else; then r ~ N(0, T) and θ ~ exp(−u/T).
 At T = 0 and constant γ the trajectory is AMSGrad's, with first moment v, no bias correction on v, and learning rate γ
 (``paper``) or (1−α/2)γ (``baoa``).  While γ changes, keeping r instead of v multiplies v by √(γ_t/γ_{t+1}): by 1 + 3e-6
-per step in the paper's burn-in, negligible beside the friction.
+per step in the paper's burn-in, negligible compared with the friction.
 
 While the mass adapts, its change from M to M' leaves the physical momentum w = M^(1/2) r alone, as Algorithm 1 does
 (v does not change when M does), hence r ← r·√(M/M').  Once M is frozen the factor is 1 and is not computed.

@@ -1,4 +1,4 @@
-"""Splits: the same for ever, disjoint, and a frame in two of them is named."""
+"""Splits: reproducible and disjoint, in memory and in files."""
 
 from pathlib import Path
 

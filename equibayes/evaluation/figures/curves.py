@@ -36,7 +36,7 @@ def energies(result: Evaluated) -> Components:
 
 
 def components(error: np.ndarray, sigma: np.ndarray) -> Components:
-    """Flat arrays without what is not finite; σ = 0 says nothing and is left out as well."""
+    """Flat arrays; values that are not finite, or with σ = 0, are left out."""
     error, sigma = np.asarray(error, dtype=float).ravel(), np.asarray(sigma, dtype=float).ravel()
     good = np.isfinite(error) & np.isfinite(sigma) & (sigma > 0)
     return Components(error[good], sigma[good], int((~good).sum()))

@@ -27,7 +27,7 @@ def bin_width(values: np.ndarray) -> float:
 
 
 def density_of_errors(result: Evaluated) -> Drawing | None:
-    """Observed beside predicted density of force errors; None without force labels."""
+    """Observed and predicted density of force errors; None without force labels."""
     parts = force_components(result)
     if len(parts) < 2:
         return None

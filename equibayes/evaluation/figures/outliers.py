@@ -11,7 +11,7 @@ from equibayes.evaluation.figures.style import KCAL, MEV, colour, figure, series
 from equibayes.evaluation.metrics import roc_auc
 
 FEWEST = 10
-"""A curve through fewer values than this says nothing."""
+"""Fewest values for which a curve is drawn."""
 
 
 def roc_curves(results: Sequence[Evaluated], threshold: float) -> Drawing | None:

@@ -28,7 +28,7 @@ def species_rows(result: Evaluated) -> list[tuple[str, int, float, float, float]
 
 
 def by_species(result: Evaluated) -> Drawing | None:
-    """RMS error beside RMS σ of every species; None without force labels."""
+    """RMS error and RMS σ of every species; None without force labels."""
     rows = species_rows(result)
     if not rows:
         return None

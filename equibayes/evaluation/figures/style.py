@@ -28,7 +28,7 @@ PALETTE: dict[str, tuple[str, str]] = {
     "slate": ("#48536b", "#b3bfd9"),
 }
 SERIES = ("blue", "vermillion", "green", "purple", "amber", "sky", "brown", "slate")
-# line styles besides colours, for colour-blind readers and black-and-white print
+# line styles in addition to colours, for colour-blind readers and black-and-white print
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 MEV = 1e3

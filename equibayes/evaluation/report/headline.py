@@ -6,7 +6,7 @@ from equibayes.evaluation.report.numbers import Numbers, counted, kcal, mev, per
 from equibayes.evaluation.report.sections import Content, items, section, warnings_box
 from equibayes.posterior.file import Posterior
 
-# a symbol besides the colour of a badge
+# a symbol in addition to the colour of a badge
 _SIGNS = {"right": "●", "over": "▲", "under": "▼", "unknown": "○"}
 
 

@@ -17,7 +17,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """values: as in METRICS.json.  The rest is what words need besides; None where there is nothing to count.
+    """values: as in METRICS.json.  The rest is used in the text; None where there is nothing to count.
 
     too_small_68, too_small_95: factor by which σ would have to grow for 68.3 or 95 % of the errors to lie inside
     found: share of the outliers among the tenth of components with the largest σ
