@@ -46,8 +46,7 @@ def read(
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(KEY)
-            # clones are aligned like any other tensor, which the last bits of some kernels depend on; a mapped file
-            # is not
+            # clones are aligned, unlike a mapped file; the last bits of some kernels depend on it
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         header = None if text is None else json.loads(text)
     except (SafetensorError, OSError, ValueError, RecursionError) as cause:

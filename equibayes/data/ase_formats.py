@@ -24,8 +24,7 @@ _BY_ASE = FileUnits(origin="ASE's convention")
 _ASSUMED = FileUnits(origin="assumed; name others with energy_unit (--energy-unit), length_unit, force_unit")
 _DAMAGED = "the file is damaged or cut short: write or download it again"
 
-# ASE requires nine values under these two names and fails on Voigt's six.  Under another name they are read unchanged;
-# `_plain_keys` restores the name.
+# ASE requires nine values under these names and fails on Voigt's six, so they are renamed until ASE has read them.
 _STRESS_WORD = re.compile(r"(^|\s)(stress|virial)(\s*=)")
 _DISGUISE = "equibayes_"
 
@@ -171,9 +170,5 @@ def _warn_of_charges(frames: list[AseFrame], file: str) -> None:
             first.setdefault(told, frame.source.rpartition(", ")[2])
         if len(first) > 1:
             values = ", ".join(f"{value} in {where}" for value, where in list(first.items())[:3])
-            warnings.warn(
-                f"{file}: frames differ in '{key}' ({values}); the network cannot tell them apart: keep them in "
-                "different files",
-                InputWarning,
-                stacklevel=2,
-            )
+            told = f"{file}: frames differ in '{key}' ({values}); the network cannot tell them apart"
+            warnings.warn(f"{told}: keep them in different files", InputWarning, stacklevel=2)

@@ -45,8 +45,7 @@ def wrapped(structure: Structure) -> tuple[FloatArray, FloatArray]:
 def coincident_pair(structure: Structure, closer_than: float = 1e-3) -> tuple[int, int] | None:
     """Two atoms nearer than `closer_than` Å, also across the periodic boundary; None if there are none.
 
-    Atoms are sorted along a generic direction; only those whose projections nearly agree can be near.  Needs cells
-    higher than `closer_than` (see `periodic_heights`).
+    Atoms are sorted along a generic direction: near atoms have near projections.  Cells must be higher than this.
     """
     points = structure.positions
     owner = np.arange(len(points))

@@ -72,10 +72,10 @@ def check_species(structure: Structure, species_of: dict[int, int]) -> None:
     """An `InputError` for atoms that the model does not know."""
     unknown = sorted(set(structure.numbers.tolist()) - species_of.keys())
     if unknown:
+        missing, known = (", ".join(map(symbol, numbers)) for numbers in (unknown, sorted(species_of)))
         raise InputError(
-            f"{structure.source or 'structure'}: species {', '.join(map(symbol, unknown))} unknown to this model, "
-            f"which knows {', '.join(map(symbol, sorted(species_of)))}; remove such structures or sample on data that "
-            "contain them"
+            f"{structure.source or 'structure'}: species {missing} unknown to this model, which knows {known}; "
+            "remove such structures or sample on data that contain them"
         )
 
 

@@ -1,7 +1,6 @@
 """Input that can be read but looks wrong: an `InputWarning`, never a change of the data.
 
-Four rules detect a wrong unit; they are chosen not to warn about real sets (molecules at
-300 to 1000 K, liquid water, metals, silicon):
+Four rules detect a wrong unit; none warns about real sets (molecules at 300 to 1000 K, liquid water, metals, silicon):
 
 * Forces: at temperatures of interest a force component has a root mean square of 0.1 to 5 eV/Å.  Above 12 the forces
   are kcal/mol (23 times eV) or kJ/mol (96 times) taken for eV.
@@ -13,8 +12,7 @@ Four rules detect a wrong unit; they are chosen not to warn about real sets (mol
 * Density: a periodic cell holds at most 2 atoms/Å³ (diamond 0.18; metallic hydrogen at 500 GPa 0.7).  A cell in nm with
   positions in Å, or a cell of another frame, holds more, and every atom would have thousands of neighbours.
 
-What they cannot see: forces that are too small (eV taken for kcal/mol could as well be a cold crystal), and relative
-energies in a wrong unit.
+They cannot detect forces that are too small (as in a cold crystal), or relative energies in a wrong unit.
 """
 
 import warnings

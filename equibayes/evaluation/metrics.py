@@ -3,9 +3,8 @@
 `error` is prediction minus truth, `sigma` the predicted *standard deviation* (never a variance), both in the same
 unit and of the same shape; shapes are flattened.  Every function says its unit and which way is better.
 
-A metric that has no value raises `Undefined` with the reason.  A σ that is NaN is not a small σ: where values are
-ranked by σ it counts as the most uncertain, an interval of NaN width covers nothing, and a density with NaN σ has no
-likelihood: the metric is undefined.
+A metric that has no value raises `Undefined` with the reason.  A σ that is NaN is not a small σ: in rankings it counts
+as the most uncertain, as an interval it covers nothing, and a likelihood is undefined.
 """
 
 import math

@@ -6,8 +6,7 @@
 `model.config` and `model.weights` [1, P] can then be used like ours, for instance as the centre of a prior.
 
 Two things are rearranged.  NequIP multiplies features with a learned embedding of the species in the self-connection;
-for each species that is one matrix, which is what we store.  Weights that cannot reach the energy are left out
-(irreps.py).
+for each species that is one matrix, which we store.  Weights that cannot reach the energy are left out (irreps.py).
 """
 
 from collections.abc import Mapping

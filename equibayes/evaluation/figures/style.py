@@ -10,8 +10,7 @@ from typing import Any
 
 from equibayes.units import KCAL_PER_MOL
 
-# name: (light, dark).  The series follow Okabe & Ito, darkened or lightened to keep a contrast of 3:1 with their
-# background.
+# name: (light, dark).  The series follow Okabe & Ito, adjusted to a contrast of 3:1 with their background.
 PALETTE: dict[str, tuple[str, str]] = {
     "ink": ("#1b2128", "#e8ebef"),
     "muted": ("#5a6572", "#a3adb9"),
