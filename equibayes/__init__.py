@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from equibayes.posterior.file import Posterior, load
     from equibayes.posterior.predict import Prediction, predict
     from equibayes.posterior.sample import sample
+    from equibayes.run.options import Run
     from equibayes.run.settings import sample_config
     from equibayes.simulate.calculator import Calculator
 
@@ -34,6 +35,7 @@ _LAZY = {
     "Posterior": "equibayes.posterior.file",
     "load": "equibayes.posterior.file",
     "sample": "equibayes.posterior.sample",
+    "Run": "equibayes.run.options",
     "sample_config": "equibayes.run.settings",
     "predict": "equibayes.posterior.predict",
     "Prediction": "equibayes.posterior.predict",
@@ -46,6 +48,7 @@ __all__ = [
     "InputWarning",
     "Posterior",
     "Prediction",
+    "Run",
     "Structure",
     "__version__",
     "calibrate",

@@ -1,8 +1,7 @@
 """Settings defined once: one dataclass per section, whose fields carry their help text, choices and bounds.
 
 Checks of user input, overrides (`section.key=value`), the commented YAML template and the reference in the
-documentation are all derived from the dataclasses.  An unknown key is refused, and the nearest known key is
-suggested.
+documentation are all derived from the dataclasses.  An unknown key is refused, and the nearest known key is suggested.
 """
 
 import difflib
@@ -186,8 +185,7 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _convert(value: Any, hint: Any, name: str) -> Any:
-    """`value` as the annotated type.  Numbers may be given as text (YAML reads 1e-3 as text); nothing else is
-    guessed."""
+    """`value` as the annotated type; only numbers may also be given as text (YAML reads 1e-3 as text)."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     for option in sorted(options, key=lambda option: option is not type(None)):  # 'none' means None, also for text
         try:
@@ -201,29 +199,18 @@ def _as(value: Any, option: Any) -> Any:
     origin, args = get_origin(option) or option, get_args(option)
     if option is Any:  # passed on unchecked, such as the settings of a labelling engine
         return value
-    if option is type(None) or option is None:
-        if value is None or value == "none":
-            return None
-        raise TypeError
-    if origin is Literal:
-        if value in args:
-            return value
-        raise TypeError
-    if origin is bool:
-        if isinstance(value, bool):
-            return value
-        raise TypeError
+    if option in (None, type(None)) and (value is None or value == "none"):
+        return None
+    if (origin is Literal and value in args) or (origin in (bool, str) and isinstance(value, origin)):
+        return value
     if origin is int and not isinstance(value, bool):
         number = float(value) if isinstance(value, str) else value
         if isinstance(number, (int, float)) and number == int(number):
             return int(number)
-        raise TypeError
     if origin is float and not isinstance(value, bool) and isinstance(value, (int, float, str)):
-        if math.isfinite(float(value)):
-            return float(value)
-        raise ValueError
-    if origin is str and isinstance(value, str):
-        return value
+        number = float(value)
+        if math.isfinite(number):
+            return number
     if origin is list and isinstance(value, (list, tuple)):
         return [_as(item, args[0]) for item in value]
     if origin is dict and isinstance(value, Mapping):

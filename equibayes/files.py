@@ -66,8 +66,7 @@ def make_folder(path: str | Path) -> Path:
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Lock a folder for one process; a second one is refused.  The system releases the lock however the process
-    ends."""
+    """Lock a folder for one process; a second one is refused.  The system releases the lock when the process ends."""
     try:
         import fcntl
     except ImportError:  # a system without such locks
@@ -109,13 +108,9 @@ def reason(cause: OSError) -> str:
 
 def _flush_folder(folder: Path) -> None:
     """Make the rename itself survive a power failure, where the system supports it."""
-    try:
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,5 +1,4 @@
-"""Tensors with a JSON header and a checksum in one safetensors file: the common format of checkpoints and posterior
-files.
+"""Tensors, a JSON header and a checksum in one safetensors file: the format of checkpoints and posterior files.
 
 Nothing in such a file can be executed.  The header is one JSON text under the key `equibayes`; its entry `sha256`
 covers the tensors and all other entries, so that any changed byte is noticed.  Equal content gives equal bytes.
@@ -47,8 +46,7 @@ def read(
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(KEY)
-            # clones are aligned like any other tensor, which the last bits of some kernels depend on; a mapped file
-            # is not
+            # clones are aligned, unlike a mapped file; the last bits of some kernels depend on it
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         header = None if text is None else json.loads(text)
     except (SafetensorError, OSError, ValueError, RecursionError) as cause:

@@ -17,8 +17,7 @@ from equibayes.network.nequip import sum_over_structures
 
 
 def log_likelihood(output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
-    """ln p per structure, [K, B] float64.  A structure without an energy label (NaN) contributes by its forces
-    alone."""
+    """ln p per structure, [K, B] float64; without an energy label (NaN), of the forces alone."""
     known = ~torch.isnan(labels.energy)
     energy = gaussian_log_density(labels.energy.nan_to_num() - output.energy, output.log_sigma_energy.double())
     forces = gaussian_log_density(labels.forces - output.forces, output.log_sigma_forces[..., None])
@@ -29,8 +28,7 @@ def log_likelihood(output: ModelOutput, graph: Graph, labels: Labels) -> torch.T
 def squared_errors(output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
     """The objective of a point estimate as a log density [K, B] float64: a Gaussian with the same σ for all forces.
 
-    The weights are NequIP's default: mean squared force error per component, (eV/Å)², plus mean squared energy error
-    per atom, eV².
+    NequIP's default weights: mean squared force error per component, (eV/Å)², plus squared energy error per atom, eV².
     """
     known = ~torch.isnan(labels.energy)
     # the sum over 3n force components weighs 3n/2 times their mean, so the energy term is multiplied by 3n/2 as well

@@ -77,15 +77,9 @@ class StochasticModel:
             return self.forward(weights, graph, differentiable=differentiable, feature_mask=feature_mask)
 
     def forward(
-        self,
-        weights: Weights,
-        graph: Graph,
-        *,
-        differentiable: bool = False,
-        feature_mask: torch.Tensor | None = None,
+        self, weights: Weights, graph: Graph, *, differentiable: bool = False, feature_mask: torch.Tensor | None = None
     ) -> ModelOutput:
-        """The same for weights already scaled for the forward pass, which callers with many evaluations prepare
-        once."""
+        """The same for weights already scaled for the forward pass: callers with many evaluations prepare them once."""
         with torch.set_grad_enabled(differentiable):
             base = self.network(weights, graph, differentiable=differentiable, feature_mask=feature_mask)
             volume = graph.volume[..., None, None]

@@ -60,13 +60,13 @@ class Potential:
         objective: Objective = "gaussian",
         dropout: Dropout | None = None,
     ) -> None:
-        """dropout: the masks that whoever makes the steps draws and hands over as `feature_mask`."""
+        """dropout: how the sampler draws the masks that it passes as `feature_mask`."""
         self.model, self.data, self.prior = model, data, prior
         self.objective, self.dropout = objective, dropout
 
     @property
     def fusable(self) -> bool:
-        """Whether an engine may evaluate this in its own way, from `model`, `data`, `prior`, `objective` and `dropout`."""
+        """Whether an engine may evaluate û itself, from `model`, `data`, `prior`, `objective` and `dropout`."""
         return True
 
     @property

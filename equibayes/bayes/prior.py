@@ -7,11 +7,8 @@ decoupled weight decay instead would bypass the mass M and with it change the po
 ``CentredNormal``    p(θ) = N(c, diag(s²)): around given weights c, with a width s for each group of parameters
 ``Flat``             no prior at all: plain maximum likelihood, for the baselines
 
-All are callables of the flat weights θ [K, P]; densities are normalised, so that evidence-like comparisons make
-sense.
+All are callables of the flat weights θ [K, P]; densities are normalised, so that evidence-like comparisons make sense.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Mapping
@@ -30,11 +27,9 @@ class Prior(Protocol):
 
     def neg_log_density(self, theta: torch.Tensor) -> torch.Tensor:
         """−ln p(θ): [K, P] → [K]."""
-        ...
 
     def gradient(self, theta: torch.Tensor) -> torch.Tensor:
         """−∇ ln p(θ): [K, P] → [K, P]."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -65,8 +60,7 @@ class StandardNormal:
 
 @dataclass(frozen=True, eq=False)
 class CentredNormal:
-    """θ ~ N(c, diag(s²)); ``center`` c is [P] or [K, P], ``width`` s is a standard deviation, [P] or a scalar
-    tensor."""
+    """θ ~ N(c, diag(s²)) with ``center`` c, [P] or [K, P], and standard deviation ``width`` s, [P] or a scalar."""
 
     center: torch.Tensor
     width: torch.Tensor
@@ -97,8 +91,7 @@ def group_widths(
 ) -> torch.Tensor:
     """A width for each of ``size`` parameters, [P] in double precision.
 
-    ``groups`` names slices of the flat weights; ``widths`` gives a standard deviation by name; all else has
-    ``default``.
+    ``groups`` names slices of the flat weights; ``widths`` gives standard deviations by name, ``default`` the rest.
     """
     unknown = sorted(set(widths) - set(groups))
     if unknown:

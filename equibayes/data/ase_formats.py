@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from equibayes.data.files import foreign_reader, one_line, read_text, require_file
+from equibayes.data.files import foreign_reader, one_line, require_file, text_lines
 from equibayes.data.labels import AseFrame, find_keys, to_structure
 from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
 from equibayes.data.structures import ISOLATED_ATOM
@@ -24,8 +24,7 @@ _BY_ASE = FileUnits(origin="ASE's convention")
 _ASSUMED = FileUnits(origin="assumed; name others with energy_unit (--energy-unit), length_unit, force_unit")
 _DAMAGED = "the file is damaged or cut short: write or download it again"
 
-# ASE requires nine values under these two names and fails on Voigt's six.  Under another name they are read unchanged;
-# `_plain_keys` restores the name.
+# ASE requires nine values under these names and fails on Voigt's six, so they are renamed until ASE has read them.
 _STRESS_WORD = re.compile(r"(^|\s)(stress|virial)(\s*=)")
 _DISGUISE = "equibayes_"
 
@@ -36,7 +35,8 @@ def parse_extxyz(path: Path, keys: LabelKeys, file: str) -> Parsed:
     The file is cut into frames here, each then read by ASE on its own: so an error is reported with its frame, and a
     count that does not match its rows is distinguished from other damage.
     """
-    lines = read_text(path).split("\n")  # not splitlines(): that also breaks at form feeds and Unicode separators
+    require_file(path)
+    lines = list(text_lines(path))
     frames = [read_frame(each, index, file) for index, each in enumerate(cut_into_frames(lines, file))]
     return _finish(frames, keys, file, "extended xyz", _ASSUMED)
 
@@ -116,7 +116,7 @@ def parse_db(path: Path, keys: LabelKeys, file: str) -> Parsed:
         _require_ase_tables(path, file)
     frames = []
     with foreign_reader(file, "not an ASE database, or damaged: write it again"):
-        # No lock file: reading must not write beside the user's data.
+        # No lock file: reading must not write next to the user's data.
         database = connect(str(path), type=path.suffix[1:], use_lock_file=False)
         rows = list(database.select(sort="id"))
     for index, row in enumerate(rows):
@@ -170,9 +170,5 @@ def _warn_of_charges(frames: list[AseFrame], file: str) -> None:
             first.setdefault(told, frame.source.rpartition(", ")[2])
         if len(first) > 1:
             values = ", ".join(f"{value} in {where}" for value, where in list(first.items())[:3])
-            warnings.warn(
-                f"{file}: frames differ in '{key}' ({values}); the network cannot tell them apart: keep them in "
-                "different files",
-                InputWarning,
-                stacklevel=2,
-            )
+            told = f"{file}: frames differ in '{key}' ({values}); the network cannot tell them apart"
+            warnings.warn(f"{told}: keep them in different files", InputWarning, stacklevel=2)

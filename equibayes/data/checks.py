@@ -11,7 +11,7 @@ from equibayes.errors import InputError
 FARTHEST = 1e6
 """Å.  Coordinates beyond it are damage or a wrong unit, and float32 would have lost them anyway."""
 LOWEST_CELL = 0.1
-"""Å.  A periodic cell lower than this is flat: an atom would sit on its own image."""
+"""Å.  A periodic cell lower than this is flat: an atom would coincide with its own image."""
 
 
 def check_structures(structures: Sequence[Structure]) -> None:
@@ -69,10 +69,8 @@ def check_labels(structures: Sequence[Structure], found: dict[str, str], hints: 
         if not missing:
             continue
         if label not in found:
-            remedy = hints.get(label) or (
-                f"name their key with {label}_key=… (--{label}-key); equibayes info --unlabelled shows the "
-                "structures alone"
-            )
+            alone = "equibayes info --unlabelled shows the structures alone"
+            remedy = hints.get(label) or f"name their key with {label}_key=… (--{label}-key); {alone}"
             raise InputError(f"{file}: no {label} label in any of {n} frames; {remedy}")
         first = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
         raise InputError(

@@ -136,7 +136,7 @@ class Dataset(Sequence[Structure]):
 
 
 def _to_arrays(data: Dataset) -> dict[str, npt.NDArray[Any]]:
-    """Frames laid end to end; absent labels are zeros with a mask beside them."""
+    """Frames one after another; missing labels are zeros, marked in a mask."""
     structures = data.structures
     nothing = np.zeros((0, 3))
     no_stress = np.zeros((3, 3))
@@ -161,7 +161,7 @@ def _to_arrays(data: Dataset) -> dict[str, npt.NDArray[Any]]:
         "has_stress": np.array([s.stress is not None for s in structures], dtype=bool),
         "isolated_numbers": np.array(list(data.isolated_atoms), dtype=np.int64),
         "isolated_energies": np.array(list(data.isolated_atoms.values()), dtype=np.float64),
-        # Text as JSON bytes: numpy's fixed-width text would take four bytes a letter for the longest line.
+        # Text as JSON bytes: numpy's fixed-width text takes four bytes per letter of the longest line.
         "texts": np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8),
     }
 

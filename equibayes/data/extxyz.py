@@ -22,8 +22,7 @@ from equibayes.files import write_text
 def frame_text(
     structure: Structure, info: Mapping[str, Any], arrays: Mapping[str, np.ndarray], *, exact: bool = False
 ) -> str:
-    """One frame: geometry of `structure`, then `info` (numbers, words, arrays) and `arrays` ([n] or [n, c] per atom),
-    in order.
+    """One frame: geometry of `structure`, then `info` (numbers, words, arrays) and `arrays` ([n] or [n, c]) in order.
 
     Labels of the structure are not written: put them into `info` and `arrays` under the names they should have.
     """

@@ -2,6 +2,7 @@
 
 import gzip
 import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +36,7 @@ def foreign_reader(where: str, remedy: str) -> Iterator[None]:
 
 
 def require_file(path: Path) -> None:
-    """An `InputError` unless `path` is a readable file with something in it."""
+    """An `InputError` unless `path` is a readable file that is not empty."""
     name = one_line(path, 300)
     try:
         if path.is_dir():
@@ -49,22 +50,26 @@ def require_file(path: Path) -> None:
         raise InputError(f"{name}: cannot be opened ({one_line(cause)}); check path and permissions") from cause
 
 
-def read_text(path: Path) -> str:
-    """The whole of a text file, also gzipped (told by its first two bytes, not by its name)."""
-    require_file(path)
-    name = one_line(path, 300)
-    with foreign_reader(name, "the compressed file is damaged or cut short: write or download it again"):
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-    if not data.strip():
-        raise InputError(f"{name}: the file is empty; write or download it again")
-    if b"\0" in data:
-        raise InputError(f"{name}: not a text file; extended xyz is text, other formats need their own extension")
+def text_lines(path: Path) -> Iterator[str]:
+    """Lines of a text file without their ends, also gzipped (recognised by its first two bytes, not its name)."""
+    name, blank = one_line(path, 300), True
     try:
-        return data.decode("utf-8")
+        with path.open("rb") as file:
+            opened = gzip.open if file.read(2) == b"\x1f\x8b" else open
+        with opened(path, "rb") as text:
+            for line in text:
+                if b"\0" in line:
+                    raise InputError(
+                        f"{name}: not a text file; extended xyz is text, other formats need their own extension"
+                    )
+                blank = blank and not line.strip()
+                yield line.removesuffix(b"\n").decode("utf-8")
     except UnicodeDecodeError as cause:
-        raise InputError(f"{name}: not a text file (byte {cause.start} is not UTF-8); write UTF-8 text") from cause
+        raise InputError(f"{name}: not a text file (not UTF-8); write UTF-8 text") from cause
+    except (OSError, EOFError, zlib.error) as cause:
+        raise InputError(f"{name}: cannot be read ({one_line(cause)}); write or download it again") from cause
+    if blank:
+        raise InputError(f"{name}: the file is empty; write or download it again")
 
 
 def bare_stem(path: Path) -> str:

@@ -1,7 +1,6 @@
-"""Distances that judge a structure before any neighbour list is made: flat cells, atoms on top of each other.
+"""Distances that judge a structure before any neighbour list is made: flat cells, coincident atoms.
 
-Plain numpy.  A neighbour list for a cutoff of 0.001 Å would lay a grid of that spacing over the cell; sorting needs
-none.
+By sorting: a neighbour list with a cutoff of 0.001 Å would need a grid of that spacing over the whole cell.
 """
 
 import itertools
@@ -46,8 +45,7 @@ def wrapped(structure: Structure) -> tuple[FloatArray, FloatArray]:
 def coincident_pair(structure: Structure, closer_than: float = 1e-3) -> tuple[int, int] | None:
     """Two atoms nearer than `closer_than` Å, also across the periodic boundary; None if there are none.
 
-    Atoms are sorted along a generic direction; only those whose projections nearly agree can be near.  Needs cells
-    higher than `closer_than` (see `periodic_heights`).
+    Atoms are sorted along a generic direction: near atoms have near projections.  Cells must be higher than this.
     """
     points = structure.positions
     owner = np.arange(len(points))
@@ -79,13 +77,8 @@ def coincident_pair(structure: Structure, closer_than: float = 1e-3) -> tuple[in
 def nearest_distances(structure: Structure, atoms: np.ndarray) -> FloatArray:
     """[len(atoms)] distance in Å from each of these atoms to its nearest neighbour, periodic images included.
 
-    Exact up to the height of the cell; inf for an atom alone.
+    Exact up to the height of the cell; inf for a single atom.
     """
-    if not structure.pbc.any():
-        difference = structure.positions[atoms, None] - structure.positions[None]
-        distance = np.linalg.norm(difference, axis=2)
-        distance[np.arange(len(atoms)), atoms] = np.inf
-        return distance.min(axis=1)
     fractional, basis = wrapped(structure)
     k = int(structure.pbc.sum())
     best = np.full(len(atoms), np.inf)

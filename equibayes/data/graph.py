@@ -1,8 +1,7 @@
 """Graph: the only thing the network sees.
 
-Every atom owns D neighbour slots, so that all arrays are dense and the sum over neighbours is a matrix product
-instead of a scatter.  Slots that hold no neighbour carry a vector beyond the cutoff; the cutoff function makes their
-contribution exactly 0.
+Every atom owns D neighbour slots, so that all arrays are dense and the sum over neighbours is a matrix product, not a
+scatter.  An empty slot has a vector beyond the cutoff, where the cutoff function makes its contribution exactly 0.
 
 | field          | shape        | unit | meaning                                                                    |
 |----------------|--------------|------|----------------------------------------------------------------------------|
@@ -73,11 +72,10 @@ def check_species(structure: Structure, species_of: dict[int, int]) -> None:
     """An `InputError` for atoms that the model does not know."""
     unknown = sorted(set(structure.numbers.tolist()) - species_of.keys())
     if unknown:
+        missing, known = (", ".join(map(symbol, numbers)) for numbers in (unknown, sorted(species_of)))
         raise InputError(
-            f"{structure.source or 'structure'}: species {', '.join(map(symbol, unknown))} unknown to this model, "
-            "which "
-            f"knows {', '.join(map(symbol, sorted(species_of)))}; remove such structures or sample on data that "
-            "contain them"
+            f"{structure.source or 'structure'}: species {missing} unknown to this model, which knows {known}; "
+            "remove such structures or sample on data that contain them"
         )
 
 
@@ -113,8 +111,7 @@ def graph_of_edges(structure: Structure, edges: NeighborList, *, species_of: dic
 def pad_graph(graph: Graph, num_atoms: int, num_slots: int) -> Graph:
     """The same graph with static shapes: `num_atoms` atoms of `num_slots` slots each.
 
-    The added atoms have no neighbours and belong to no structure (index `num_structures`); the result on the others
-    is unchanged.
+    The added atoms have no neighbours and belong to no structure (index `num_structures`); other results stay the same.
     """
     groups, atoms, slots = graph.sender.shape
     if num_atoms < atoms or num_slots < slots:

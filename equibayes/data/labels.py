@@ -6,7 +6,7 @@ by frame: a file whose frames carry their labels under different names may hold 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,17 +68,16 @@ def find_keys(frames: Sequence[AseFrame], named: LabelKeys, file: str) -> tuple[
 
 def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
     """The frame with the labels under the chosen keys, still in the units of the file."""
-    value = {label: frame.get(key) for label, key in found.items()}
-    stress = value.get("stress")
+    labels = {label: frame.get(key) for label, key in found.items()}
+    stress = labels.pop("stress", None)
     structure = Structure(
         numbers=frame.numbers,
         positions=frame.positions,
         cell=frame.cell,
         pbc=frame.pbc,
-        energy=value.get("energy"),
-        forces=value.get("forces"),
         config_type=one_line(frame.info.get("config_type", "")),
         source=frame.source,
+        **labels,
     )
     if stress is None:
         return structure
@@ -87,8 +86,6 @@ def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
 
 def _with_stress(structure: Structure, raw: Any, is_virial: bool) -> Structure:
     """Accept [3, 3], [9] or Voigt [6]; a virial is -volume times the stress."""
-    from dataclasses import replace
-
     where = structure.source
     try:
         values = np.asarray(raw, dtype=np.float64)

@@ -1,8 +1,7 @@
 """Neighbour lists: all pairs of atoms within the cutoff, including periodic images and self-images.
 
 The list itself comes from `vesin`.  It was chosen over matscipy by measurement: it needs 0.04 ms for one ethanol
-molecule and 5 ms for 4096 silicon atoms (matscipy 16 ms), and it takes cells with zero vectors, which matscipy
-refuses.
+molecule and 5 ms for 4096 silicon atoms (matscipy 16 ms), and it takes cells with zero vectors, which matscipy refuses.
 """
 
 from typing import NamedTuple

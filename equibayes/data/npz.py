@@ -103,9 +103,8 @@ def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], fi
         )
 
     numbers = each_frame(names["numbers"], (atoms,))
-    energy = each_frame(found["energy"], ()) if "energy" in found else None
-    forces = each_frame(found["forces"], (atoms, 3)) if "forces" in found else None
-    stress = each_frame(found["stress"], (3, 3)) if "stress" in found else None
+    shapes: dict[str, tuple[int, ...]] = {"energy": (), "forces": (atoms, 3), "stress": (3, 3)}
+    labels = {label: each_frame(key, shapes[label]) for label, key in found.items()}
     cell = np.zeros((frames, 3, 3))
     if "cell" in arrays:
         cell = each_frame("cell", (3, 3))
@@ -121,10 +120,8 @@ def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], fi
             positions=positions[i],
             cell=cell[i],
             pbc=pbc[i],
-            energy=None if energy is None else float(energy[i]),
-            forces=None if forces is None else forces[i],
-            stress=None if stress is None else stress[i],
             source=f"{file}, frame {i}",
+            **{label: values[i] for label, values in labels.items()},
         )
         for i in range(frames)
     ]

@@ -33,8 +33,7 @@ class FileUnits:
 class Parsed:
     """Result of a format reader.
 
-    `found` names the key under which each label was found; `hints` holds, for a label that was not found, a sentence
-    about where it might be.
+    `found` names the key under which each label was found; `hints` says where a label that was not found might be.
     """
 
     structures: list[Structure]

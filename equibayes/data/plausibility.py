@@ -1,7 +1,6 @@
 """Input that can be read but looks wrong: an `InputWarning`, never a change of the data.
 
-Four rules find a unit that is off by a factor that matters, chosen so that they keep silent on real sets (molecules at
-300 to 1000 K, liquid water, metals, silicon):
+Four rules detect a wrong unit; none warns about real sets (molecules at 300 to 1000 K, liquid water, metals, silicon):
 
 * Forces: at temperatures of interest a force component has a root mean square of 0.1 to 5 eV/Å.  Above 12 the forces
   are kcal/mol (23 times eV) or kJ/mol (96 times) taken for eV.
@@ -10,12 +9,10 @@ Four rules find a unit that is off by a factor that matters, chosen so that they
 * Distances: the median distance to the nearest neighbour lies between 0.5 and 5.5 Å (H2 0.74, caesium 5.2); nm taken
   for Å and the reverse fall outside.  In organic molecules hydrogen is 0.65 to 1.6 Å from its partner (H2 0.74, HS
   1.34); Bohr taken for Å (1.9 times) and the reverse fall outside that.
-
 * Density: a periodic cell holds at most 2 atoms/Å³ (diamond 0.18; metallic hydrogen at 500 GPa 0.7).  A cell in nm with
   positions in Å, or a cell of another frame, holds more, and every atom would have thousands of neighbours.
 
-What they cannot see: forces that are too small (eV taken for kcal/mol could as well be a cold crystal), and relative
-energies in a wrong unit.
+They cannot detect forces that are too small (as in a cold crystal), or relative energies in a wrong unit.
 """
 
 import warnings
@@ -100,9 +97,8 @@ def _density(data: Dataset) -> str:
         volume = abs(float(np.linalg.det(structure.cell)))
         if structure.pbc.all() and len(structure) > HIGHEST_DENSITY * volume:
             return (
-                f"the cell of {_short(structure)} holds {len(structure)} atoms in {volume:.3g} Å³, denser than "
-                "any matter; "
-                "check the cell and length_unit (--length-unit)"
+                f"the cell of {_short(structure)} holds {len(structure)} atoms in {volume:.3g} Å³, denser than any "
+                "matter; check the cell and length_unit (--length-unit)"
             )
     return ""
 

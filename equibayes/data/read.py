@@ -15,7 +15,8 @@ from equibayes.data.specs import Spec, parse_spec, select
 from equibayes.data.structures import ISOLATED_ATOM, Structure
 from equibayes.errors import InputError
 
-EXTENSIONS = (".xyz", ".extxyz", ".xyz.gz", ".extxyz.gz", ".npz", ".traj", ".db", ".json")
+XYZ = (".xyz", ".extxyz", ".xyz.gz", ".extxyz.gz")
+EXTENSIONS = (*XYZ, ".npz", ".traj", ".db", ".json")
 
 
 def read(
@@ -34,7 +35,7 @@ def read(
     Parameters
     ----------
     spec: `file`, `file@0:500`, `file@::10`, `file@train_01` (from `<stem>.splits.npz`, `<stem>.splits.json` or, for
-        rMD17, `splits_<molecule>.npz` beside the file), `file@splitfile:name`, or `bundled:ethanol@train`.  Frames are
+        rMD17, `splits_<molecule>.npz` next to the file), `file@splitfile:name`, or `bundled:ethanol@train`.  Frames are
         numbered from 0 in the order of the file.
     energy_key, forces_key, stress_key: keys of the labels, if not the usual ones.
     energy_unit, length_unit, force_unit: units of the file if not eV and Å (see `equibayes.units`); the force unit
@@ -43,8 +44,7 @@ def read(
 
     Frames with config_type=IsolatedAtom are removed from the frames and become `Dataset.isolated_atoms`.
 
-    Raises `InputError` with one line about file, frame and remedy; warns with `InputWarning` about input that is
-    readable but looks wrong.
+    Raises `InputError` with file, frame and remedy; warns with `InputWarning` about readable input that looks wrong.
     """
     target = parse_spec(spec)
     keys = LabelKeys(energy_key, forces_key, stress_key)
@@ -72,7 +72,7 @@ def _parse(target: Spec, keys: LabelKeys) -> Parsed:
     from equibayes.data import ase_formats
 
     name = target.path.name.lower()
-    if name.endswith((".xyz", ".extxyz", ".xyz.gz", ".extxyz.gz")):
+    if name.endswith(XYZ):
         return ase_formats.parse_extxyz(target.path, keys, target.file)
     if name.endswith(".traj"):
         return ase_formats.parse_traj(target.path, keys, target.file)
@@ -82,8 +82,7 @@ def _parse(target: Spec, keys: LabelKeys) -> Parsed:
 
 
 def _read_ours(arrays: Arrays, target: Spec, require_labels: bool) -> Dataset:
-    """What `Dataset.save_npz` wrote; its frames still name the files they once came from, so errors name this one
-    too."""
+    """What `Dataset.save_npz` wrote.  Its frames name the files they came from, so errors name this file too."""
     with foreign_reader(target.file, "damaged: save it again"):
         whole = from_arrays(arrays)
     data = whole.subset(select(target, len(whole)), target.name)
@@ -124,7 +123,7 @@ def settle_units(default: FileUnits, energy: str | None, length: str | None, for
 
 
 def _origin(default: FileUnits, told_units: tuple[str | None, ...]) -> str:
-    """How the units are known: told by the user, or by the format, or partly each."""
+    """How the units are known: from the user, from the format, or partly from each."""
     told = [kind for kind, unit in zip(("energy", "length", "force"), told_units) if unit]
     if not told:
         return default.origin

@@ -16,8 +16,6 @@ per_structure: one offset per chemical formula, the mean energy of its frames, f
     depend on any of this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,14 +28,15 @@ from equibayes.data.elements import atomic_number, formula, symbol
 from equibayes.errors import InputError
 
 KINDS = ("lstsq", "isolated", "given", "per_structure")
+Means = dict[str, tuple[npt.NDArray[np.int64], float, int]]
+"""By formula: atomic numbers of one frame, mean energy in eV, number of frames."""
 
 
 @dataclass(frozen=True)
 class EnergyReference:
     """`shifts` in eV by atomic number; `offsets` in eV by formula, for kind per_structure only.
 
-    `undetermined` are directions in the space of shifts, by atomic number, that the data do not determine (kind
-    lstsq only).
+    `undetermined` (kind lstsq): directions in the space of shifts, by atomic number, that the data do not determine.
     """
 
     kind: str
@@ -62,16 +61,15 @@ class EnergyReference:
         return float(sum(self.shifts[int(z)] * int(n) for z, n in zip(species, counts)))
 
     def knows(self, numbers: npt.ArrayLike) -> bool:
-        """Whether energies with this reference are absolute, not only up to a constant (see the module)."""
+        """Whether energies with this reference are absolute, not only defined up to a constant."""
         atoms = np.asarray(numbers)
         if self.kind == "per_structure":
             return formula(atoms) in self.offsets
         species, counts = np.unique(atoms, return_counts=True)
         if not all(int(z) in self.shifts for z in species):
             return False
-        away = [
-            sum(direction.get(int(z), 0.0) * int(n) for z, n in zip(species, counts)) for direction in self.undetermined
-        ]
+        pairs = list(zip(species.tolist(), counts.tolist()))
+        away = (sum(direction.get(z, 0.0) * n for z, n in pairs) for direction in self.undetermined)
         return all(abs(each) <= 1e-9 * len(atoms) for each in away)
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,7 +79,7 @@ class EnergyReference:
         return {"kind": self.kind, "shifts": shifts, "offsets": dict(self.offsets), "undetermined": undetermined}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> EnergyReference:
+    def from_dict(cls, content: Mapping[str, Any]) -> "EnergyReference":
         """The inverse of `to_dict`."""
         shifts = {atomic_number(name): float(energy) for name, energy in content["shifts"].items()}
         offsets = {str(name): float(energy) for name, energy in content["offsets"].items()}
@@ -143,8 +141,7 @@ def _require_species(data: Dataset, shifts: Mapping[int, float], kind: str) -> N
         raise InputError(f"{data.name}: no {kind} energy for {', '.join(missing)}; {remedy}, or use lstsq")
 
 
-def _means_by_formula(data: Dataset) -> dict[str, tuple[npt.NDArray[np.int64], float, int]]:
-    """By formula: atomic numbers of one frame, mean energy in eV, number of frames."""
+def _means_by_formula(data: Dataset) -> Means:
     grouped: dict[str, list[float]] = {}
     example: dict[str, npt.NDArray[np.int64]] = {}
     for structure in data:
@@ -157,26 +154,19 @@ def _means_by_formula(data: Dataset) -> dict[str, tuple[npt.NDArray[np.int64], f
     return {name: (example[name], float(np.mean(energies)), len(energies)) for name, energies in grouped.items()}
 
 
-def _counts(
-    species: tuple[int, ...], means: Mapping[str, tuple[npt.NDArray[np.int64], float, int]]
-) -> npt.NDArray[np.float64]:
+def _counts(species: tuple[int, ...], means: Means) -> npt.NDArray[np.float64]:
     """[formulas, species]"""
     return np.array([[np.sum(numbers == z) for z in species] for numbers, _, _ in means.values()], dtype=np.float64)
 
 
-def _undetermined(
-    species: tuple[int, ...], means: Mapping[str, tuple[npt.NDArray[np.int64], float, int]]
-) -> tuple[dict[int, float], ...]:
-    """Unit vectors of shifts that leave the energies of all known formulas unchanged: an orthonormal basis of the
-    null space of the counts."""
+def _undetermined(species: tuple[int, ...], means: Means) -> tuple[dict[int, float], ...]:
+    """Orthonormal basis of the null space of the counts: shifts that change the energy of no known formula."""
     _, lengths, directions = np.linalg.svd(_counts(species, means))
     rank = int(np.sum(lengths > 1e-10 * lengths.max()))
     return tuple({z: float(part) for z, part in zip(species, direction)} for direction in directions[rank:])
 
 
-def _least_squares(
-    species: tuple[int, ...], means: Mapping[str, tuple[npt.NDArray[np.int64], float, int]]
-) -> dict[int, float]:
+def _least_squares(species: tuple[int, ...], means: Means) -> dict[int, float]:
     """Shifts that minimise the squared error of the energy per atom over all frames; of least norm where undetermined.
 
     Frames of one formula share their row of counts, so their mean with the root of their number as weight gives the

@@ -47,7 +47,7 @@ class ResidentData:
         # frames take the place of the chain axis: [F, n, …]
         merged = {f.name: torch.cat([getattr(graph, f.name) for graph in padded]) for f in fields(Graph)}
         self.frames = Graph(**merged).to(device, dtype)
-        energy = [_energy(s) - shift for s, shift in zip(structures, reference)]
+        energy = [np.nan if s.energy is None else s.energy - shift for s, shift in zip(structures, reference)]
         forces = np.zeros((len(structures), atoms, 3))
         for row, structure in zip(forces, structures):
             if structure.forces is not None:
@@ -79,7 +79,3 @@ class ResidentData:
             volume=frames.volume[indices].flatten(1, 2),
         )
         return graph, Labels(self.energy[indices], self.forces[indices].flatten(1, 2))
-
-
-def _energy(structure: Structure) -> float:
-    return np.nan if structure.energy is None else structure.energy

@@ -17,9 +17,9 @@ _RANGE = re.compile(r"([+-]?\d*):([+-]?\d*)(?::([+-]?\d*))?")
 
 @dataclass(frozen=True)
 class Spec:
-    """A data file and the part of it that is meant.
+    """A data file and the part of it that is selected.
 
-    `file` is the name that messages use; `split` is what stands after the @, None for all frames.
+    `file` is the name that messages use; `split` is the text after the @, None for all frames.
     """
 
     path: Path
@@ -33,7 +33,7 @@ class Spec:
 
 
 def parse_spec(text: str | Path) -> Spec:
-    """Take a spec apart.  A file name may itself hold an @: the longest part before one that is a file wins."""
+    """Parse a spec.  A file name may contain an @: the longest prefix that is a file is taken."""
     whole = str(text)
     if whole.startswith("bundled:"):
         name, at, part = whole.removeprefix("bundled:").partition("@")

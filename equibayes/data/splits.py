@@ -1,4 +1,4 @@
-"""Named, seeded, disjoint splits, and the files they live in."""
+"""Named, seeded, disjoint splits, and the files that hold them."""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def split(data: Dataset | int, sizes: Mapping[str, int | float], seed: int) -> S
     data: a data set, or its number of frames.
     sizes: by name either counts (whole numbers) or fractions (floats that add up to at most 1, rounded down), in this
         order.  One size may be -1: all that is left over.
-    seed: the same seed gives the same split for ever: numpy's PCG64 orders all frames by `permutation`, and the splits
+    seed: the same seed always gives the same split: numpy's PCG64 orders all frames by `permutation`, and the splits
         are cut from that order one after another; within a split the indices are then sorted.
     """
     n = data if isinstance(data, int) else len(data)
@@ -54,30 +54,6 @@ def _count(name: str, size: int | float, n: int) -> int:
     return int(np.floor(size * n + 1e-9))  # 0.29 * 100 is 28.999…
 
 
-def check_disjoint(splits: Mapping[str, IntArray], data: Dataset | None = None) -> None:
-    """An `InputError` that names the frame if one stands in two splits (or twice in one).
-
-    With `data` also two frames of identical geometry in different splits are an error: the test set would know them.
-    """
-    home: dict[int, str] = {}
-    for name, indices in splits.items():
-        for index in np.asarray(indices).tolist():
-            if index in home:
-                where = f"in splits {home[index]} and {name}" if home[index] != name else f"twice in split {name}"
-                raise InputError(f"frame {index} is {where}; splits must be disjoint: remove it from one")
-            home[index] = name
-    if data is None:
-        return
-    seen: dict[bytes, int] = {}
-    for index, name in home.items():
-        twin = seen.setdefault(data[index].geometry_digest(), index)
-        if home[twin] != name:
-            raise InputError(
-                f"{data.name}: frame {twin} ({home[twin]}) and frame {index} ({name}) have identical geometry; "
-                "remove one from its split"
-            )
-
-
 def paper_rmd17(official_train: IntArray, n_frames: int, seed: int = 0) -> Splits:
     """The paper's protocol: 970 train and 30 validation frames out of an official train_NN, test on all others.
 
@@ -94,7 +70,7 @@ def paper_rmd17(official_train: IntArray, n_frames: int, seed: int = 0) -> Split
 
 
 def save_splits(path: str | Path, splits: Mapping[str, IntArray]) -> None:
-    """Write to `.npz` or `.json`; named `<stem>.splits.npz` beside its data file, `file@name` finds it."""
+    """Write to `.npz` or `.json`; named `<stem>.splits.npz` next to its data file, `file@name` finds it."""
     path = Path(path)
     if path.suffix == ".json":
         path.write_text(json.dumps({name: np.asarray(indices).tolist() for name, indices in splits.items()}))

@@ -1,40 +1,34 @@
 """Structures one by one, for files too long to hold in memory: like `read`, in constant memory for extended xyz.
 
-Other formats are read whole (an npz file is a few arrays, which are small beside the structures' predictions); so are
-frames that are wanted in another order than they stand in the file.
+Other formats are read whole (the arrays of an npz file are small compared with predictions), and so are frames that
+are requested in another order than in the file.
 """
 
-import gzip
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import TextIOWrapper
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 
 from equibayes.data.checks import check_structures
 from equibayes.data.dataset import Dataset
-from equibayes.data.files import one_line, require_file
+from equibayes.data.files import require_file, text_lines
 from equibayes.data.labels import AseFrame, find_keys, to_structure
 from equibayes.data.parsed import FileUnits, LabelKeys
 from equibayes.data.plausibility import warn_if_implausible
-from equibayes.data.read import convert, read, settle_units
+from equibayes.data.read import XYZ, convert, read, settle_units
 from equibayes.data.specs import Spec, parse_spec, select
 from equibayes.data.structures import ISOLATED_ATOM, IntArray, Structure
-from equibayes.errors import InputError
 
-XYZ = (".xyz", ".extxyz", ".xyz.gz", ".extxyz.gz")
-# Frames that are looked at together: they decide where the labels stand and whether the units look right.
+# The first frames, which decide under which keys the labels are and whether the units look right.
 LOOK = 1000
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Structures to go through once; `total` counts them, free atoms (config_type=IsolatedAtom) that are left out
-    included."""
+    """Structures to iterate over once; `total` also counts the free atoms (config_type=IsolatedAtom) left out."""
 
     name: str
     total: int
@@ -42,31 +36,22 @@ class Stream:
 
 
 def stream(spec: str | Path, **options: Any) -> Stream:
-    """Structures of a file or a part of it, with the labels that they have.  `options` are those of `read` about keys
-    and units."""
+    """Structures of a file or a part of it, with any labels; `options` are those of `read` about keys and units."""
     target = parse_spec(spec)
     if target.path.name.lower().endswith(XYZ):
+        from equibayes.data.ase_formats import cut_into_frames
+
         require_file(target.path)
         # a first look at the counts alone: how many there are, and whether the file is complete
-        total = _count(target)
-        chosen = select(target, total)
+        chosen = select(target, sum(1 for _ in cut_into_frames(text_lines(target.path), target.file)))
         if (np.diff(chosen) > 0).all():
             return Stream(target.name, len(chosen), _structures(target, chosen, options))
     data = read(spec, require_labels=False, **options)
     return Stream(data.name, len(data), iter(data))
 
 
-def _count(target: Spec) -> int:
-    from equibayes.data.ase_formats import cut_into_frames
-
-    total = sum(1 for _ in cut_into_frames(_lines(target.path), target.file))
-    if not total:
-        raise InputError(f"{target.file}: holds no frames; write or download it again")
-    return total
-
-
 def _structures(target: Spec, chosen: IntArray, options: dict[str, Any]) -> Iterator[Structure]:
-    """In eV and Å, checked; where the labels stand is decided by the first frames, for the whole file."""
+    """In eV and Å, checked; the first frames decide the keys of the labels for the whole file."""
     keys = LabelKeys(*(options.get(f"{label}_key") for label in ("energy", "forces", "stress")))
     units = settle_units(FileUnits(), *(options.get(f"{kind}_unit") for kind in ("energy", "length", "force")))
     frames = _ase_frames(target, chosen)
@@ -90,32 +75,9 @@ def _ase_frames(target: Spec, chosen: IntArray) -> Iterator[AseFrame]:
 
     wanted = iter(chosen.tolist())
     next_one = next(wanted, None)
-    for index, lines in enumerate(cut_into_frames(_lines(target.path), target.file)):
+    for index, lines in enumerate(cut_into_frames(text_lines(target.path), target.file)):
         if next_one is None:
             return
         if index == next_one:
             yield read_frame(lines, index, target.file)
             next_one = next(wanted, None)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """Lines of a text file, also gzipped (told by its first two bytes, not by its name), without their ends."""
-    name = one_line(path, 300)
-    try:
-        with _opened(path) as binary, TextIOWrapper(binary, encoding="utf-8", newline="\n") as text:
-            for line in text:
-                if "\0" in line:
-                    raise InputError(
-                        f"{name}: not a text file; extended xyz is text, other formats need their own extension"
-                    )
-                yield line.removesuffix("\n")
-    except UnicodeDecodeError as cause:
-        raise InputError(f"{name}: not a text file (not UTF-8); write UTF-8 text") from cause
-    except (OSError, EOFError, zlib.error) as cause:
-        raise InputError(f"{name}: cannot be read ({one_line(cause)}); write or download it again") from cause
-
-
-def _opened(path: Path) -> IO[bytes]:
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return cast(IO[bytes], gzip.open(path, "rb")) if packed else path.open("rb")

@@ -53,16 +53,13 @@ class Structure:
         where = self.source or "structure"
         # Bytes must be the same on every machine for the fingerprints, hence the exact dtypes.
         self._set("numbers", _array(self.numbers, np.int64, None, f"{where}: atomic numbers"))
-        n = len(self.numbers)
-        self._set("positions", _array(self.positions, np.float64, (n, 3), f"{where}: positions"))
-        self._set("cell", _array(self.cell, np.float64, (3, 3), f"{where}: cell"))
         self._set("pbc", _array(self.pbc, np.bool_, (3,), f"{where}: pbc"))
-        if self.energy is not None:
-            self._set("energy", float(_array(self.energy, np.float64, (), f"{where}: energy")))
-        if self.forces is not None:
-            self._set("forces", _array(self.forces, np.float64, (n, 3), f"{where}: forces"))
-        if self.stress is not None:
-            self._set("stress", _array(self.stress, np.float64, (3, 3), f"{where}: stress"))
+        per_atom = (len(self.numbers), 3)
+        shapes = {"positions": per_atom, "cell": (3, 3), "energy": (), "forces": per_atom, "stress": (3, 3)}
+        for name, shape in shapes.items():
+            if getattr(self, name) is not None:
+                array = _array(getattr(self, name), np.float64, shape, f"{where}: {name}")
+                self._set(name, float(array) if name == "energy" else array)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # set despite the frozen dataclass, during construction only

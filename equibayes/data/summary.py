@@ -1,4 +1,4 @@
-"""What a data set holds, in words and as a dictionary."""
+"""A summary of a data set, as text and as a dictionary."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Summary:
         result.append(("frames", f"{v['frames']} (numbered from 0)"))
         if v["frames"]:
             low, high = v["atoms_per_frame"]
-            result.append(("atoms", f"{low} a frame" if low == high else f"{low} to {high} per frame"))
+            result.append(("atoms", f"{low} per frame" if low == high else f"{low} to {high} per frame"))
             species = ", ".join(f"{name} {count}" for name, count in v["species"].items())
             result.append(("species", f"{species} (atoms in all frames)"))
             shown = ", ".join(list(v["formulas"])[:6]) + (", …" if len(v["formulas"]) > 6 else "")

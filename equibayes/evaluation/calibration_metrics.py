@@ -1,8 +1,7 @@
 """Calibration of σ: calibration curve, miscalibration area, ENCE.  Pure functions; see `metrics` for the conventions.
 
-Everything but ENCE is based on one number per component, its *place*: u = 2Φ(|error|/σ) − 1, the level of the
-smallest central interval that holds the error.  If σ is right u is uniform on [0, 1]; where u crowds near 1 σ is too
-small (overconfident).
+Everything but ENCE is based on one number per component, its *place* u = 2Φ(|error|/σ) − 1: the level of the smallest
+central interval that holds the error.  If σ is right, u is uniform on [0, 1]; if u crowds near 1, σ is too small.
 """
 
 import numpy as np
@@ -20,8 +19,7 @@ def places(error: np.ndarray, sigma: np.ndarray) -> np.ndarray:
 
 
 def places_of_vectors(error: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-    """u of every atom from its three components, error and σ [A, 3]: the level of the smallest ellipsoid that holds
-    the error."""
+    """u of every atom from error and σ [A, 3]: the level of the smallest ellipsoid that holds the error."""
     flat_error, flat_sigma = densities(error, sigma)
     return normal.chi_squared_3(np.square(flat_error / flat_sigma).reshape(-1, 3).sum(1))
 
@@ -32,8 +30,7 @@ def calibration_curve(u: np.ndarray, levels: np.ndarray) -> np.ndarray:
 
 
 def miscalibration_area(u: np.ndarray) -> float:
-    """∫₀¹ |curve(p) − p| dp, exactly, from 0 (right) to 0.5 (all errors outside, or inside, every interval).  No
-    unit."""
+    """∫₀¹ |curve(p) − p| dp, without unit: from 0 (right) to 0.5 (all errors outside, or inside, every interval)."""
     if not len(u):
         raise Undefined("no labels")
     edges = np.concatenate([[0.0], np.sort(u), [1.0]])

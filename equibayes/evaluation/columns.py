@@ -18,7 +18,7 @@ class Column:
     """How one metric is shown.
 
     key     the metric, with the part that holds it: `force_mae`, `kcal_mol.force_mae`
-    title   heading without unit; `-F` and `-E` tell forces from energies where both stand in one table
+    title   heading without unit; `-F` and `-E` tell forces from energies where both are in one table
     unit    of the number as shown; empty for pure numbers
     factor  from the value in METRICS.json to the number as shown
     format  of the number

@@ -1,5 +1,4 @@
-"""Several methods on the same data: one table with the best value of each column marked, and the cost of each
-method."""
+"""Several methods on the same data: one table with the best value of each column marked, and the cost of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

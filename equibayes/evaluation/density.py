@@ -1,5 +1,4 @@
-"""Observed and predicted densities of errors, and the calibration errors that the paper takes from them (its section
-on metrics, A.5).
+"""Observed and predicted densities of errors, and the paper's calibration errors (its appendix A.5).
 
 Errors are sorted into bins [iδ, (i + 1)δ).  f_i is the share of observed errors in bin i, e_i the predicted
 probability of that bin: the mean over all components of the mass that the Gaussian N(0, σ²) of each has in it.  Then
@@ -30,8 +29,7 @@ _AT_ONCE = 4_000_000
 
 @dataclass(frozen=True)
 class ErrorDensity:
-    """left [m]: lower edges of bins, unit of the error, not always contiguous; observed f, predicted e [m]: shares of
-    the bins."""
+    """left: lower edges of bins in the unit of the error; observed f, predicted e: shares of the bins; all [m]."""
 
     left: np.ndarray
     width: float
@@ -58,7 +56,11 @@ def error_density(
     """Both densities on contiguous bins that cover all errors, or −reach … reach.  Divide by `width` for a density."""
     error, sigma = densities(error, sigma)
     number = bin_number(error, width)
-    first, last = (int(number.min()), int(number.max())) if reach is None else _around_zero(reach, width)
+    if reach is None:
+        first, last = int(number.min()), int(number.max())
+    else:
+        last = max(1, int(np.ceil(reach / width))) - 1
+        first = -last - 1
     if last - first > 10_000_000:
         raise Undefined("the errors reach too far for bins of this width")
     observed = np.bincount(number[(number >= first) & (number <= last)] - first, minlength=last - first + 1)
@@ -82,13 +84,7 @@ def predicted_mass(left: np.ndarray, sigma: np.ndarray, width: float) -> np.ndar
     for start in range(0, len(left), size):
         part = left[start : start + size, None]
         # far right both Φ are near 1 and their difference is lost; the mirrored bin far left is exact
-        mirrored = np.where(part > 0, -(part + width), part)
-        result[start : start + size] = (
-            normal.cdf((mirrored + width) / typical) - normal.cdf(mirrored / typical)
-        ) @ weight
+        low = np.where(part > 0, -(part + width), part)
+        mass = normal.cdf((low + width) / typical) - normal.cdf(low / typical)
+        result[start : start + size] = mass @ weight
     return result
-
-
-def _around_zero(reach: float, width: float) -> tuple[int, int]:
-    half = max(1, int(np.ceil(reach / width)))
-    return -half, half - 1

@@ -52,8 +52,7 @@ class Evaluated:
 
     @property
     def energies_adrift(self) -> int:
-        """Frames whose label is left out since the prediction is defined only up to a constant (see
-        data/reference.py)."""
+        """Frames whose label is left out: their energy is defined only up to a constant (see data/reference.py)."""
         return sum(s.energy is not None and np.isnan(e) for s, e in zip(self.structures, self.energy_true))
 
 
@@ -70,13 +69,10 @@ def evaluate_each(
     device: torch.device | str = "cpu",
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> list[Evaluated]:
-    """The same for the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames to show
-    progress."""
+    """The same for the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames for display."""
     check_labelled(data)
     predictions = list(predict_each(posterior, progress(data.structures), ks, device=device))
-    return [
-        collect(data.name, k, data.structures, [each[number] for each in predictions]) for number, k in enumerate(ks)
-    ]
+    return [collect(data.name, k, data.structures, each) for k, each in zip(ks, zip(*predictions))]
 
 
 def check_labelled(data: Dataset) -> None:
@@ -84,36 +80,29 @@ def check_labelled(data: Dataset) -> None:
     if not len(data):
         raise InputError(f"{data.name}: holds no frames to evaluate; name others")
     if all(s.energy is None and s.forces is None for s in data):
-        raise InputError(
-            f"{data.name}: has neither energies nor forces to compare with; name their keys (--energy-key, "
-            "--forces-key)"
-        )
+        remedy = "name their keys (--energy-key, --forces-key)"
+        raise InputError(f"{data.name}: has neither energies nor forces to compare with; {remedy}")
 
 
 def collect(name: str, k: int, structures: Sequence[Structure], predictions: Sequence[Prediction]) -> Evaluated:
     """Combine predictions and labels."""
     parts = {"mean": "", "sigma": "_std", "epistemic": "_epistemic", "aleatoric": "_aleatoric"}
-    energy = {
-        f"energy_{part}": np.array([getattr(p, f"energy{end}") for p in predictions]) for part, end in parts.items()
-    }
-    forces = {
-        f"force_{part}": np.concatenate([getattr(p, f"forces{end}") for p in predictions])
-        for part, end in parts.items()
-    }
-    missing = [np.full((len(s), 3), np.nan) if s.forces is None else s.forces for s in structures]
+    predicted = {}
+    for part, end in parts.items():
+        predicted[f"energy_{part}"] = np.array([getattr(p, f"energy{end}") for p in predictions])
+        predicted[f"force_{part}"] = np.concatenate([getattr(p, f"forces{end}") for p in predictions])
+    # an energy that is defined only up to a constant cannot be compared with a label
+    energies = [s.energy if p.energy_known else None for s, p in zip(structures, predictions)]
+    forces = [np.full((len(s), 3), np.nan) if s.forces is None else s.forces for s in structures]
     return Evaluated(
         name=name,
         k=k,
         structures=structures,
-        # an energy that is defined only up to a constant cannot be compared with a label
-        energy_true=np.array(
-            [np.nan if s.energy is None or not p.energy_known else s.energy for s, p in zip(structures, predictions)]
-        ),
-        force_true=np.concatenate(missing),
+        energy_true=np.array(energies, dtype=np.float64),
+        force_true=np.concatenate(forces),
         number=np.concatenate([s.numbers for s in structures]),
         frame=np.repeat(np.arange(len(structures)), [len(s) for s in structures]),
-        **energy,
-        **forces,
+        **predicted,
     )
 
 

@@ -3,9 +3,8 @@
 `error` is prediction minus truth, `sigma` the predicted *standard deviation* (never a variance), both in the same
 unit and of the same shape; shapes are flattened.  Every function says its unit and which way is better.
 
-A metric that has no value raises `Undefined` with the reason.  A σ that is NaN is not a small σ: where values are
-ranked by σ it counts as the most uncertain, an interval of NaN width covers nothing, and a density with NaN σ has no
-likelihood: the metric is undefined.
+A metric that has no value raises `Undefined` with the reason.  A σ that is NaN is not a small σ: in rankings it counts
+as the most uncertain, as an interval it covers nothing, and a likelihood is undefined.
 """
 
 import math
@@ -36,34 +35,28 @@ def root_mean_square_error(error: np.ndarray) -> float:
 def mean_log_likelihood(error: np.ndarray, sigma: np.ndarray) -> float:
     """Mean of ln N(error; 0, σ²).  Higher is better.
 
-    A density: in a unit that is c of the old ones it grows by ln c (1 kcal/mol is 0.0434 eV, so in kcal/mol it is
-    3.14 lower).
+    It depends on the unit: in a unit c times as large it grows by ln c (in kcal/mol, 0.0434 eV, it is 3.14 lower).
     """
     error, sigma = densities(error, sigma)
     return float((-0.5 * np.square(error / sigma) - np.log(sigma)).mean() - 0.5 * math.log(2 * math.pi))
 
 
 def crps(error: np.ndarray, sigma: np.ndarray) -> float:
-    """Mean continuous ranked probability score of Gaussians, in the unit of the error.  Lower is better; |error| for
-    σ → 0."""
+    """Mean continuous ranked probability score of Gaussians, in the unit of the error; |error| for σ → 0."""
     error, sigma = densities(error, sigma)
     z = error / sigma
     return float((sigma * (z * (2 * normal.cdf(z) - 1) + 2 * normal.pdf(z) - 1 / math.sqrt(math.pi))).mean())
 
 
 def sharpness(sigma: np.ndarray) -> float:
-    """√ of the mean of σ²: how wide the predictions are, in their unit.  Lower is better among calibrated
-    predictions."""
-    sigma = np.asarray(sigma, dtype=np.float64).ravel()
-    return float(np.sqrt(np.square(_usable(sigma)).mean()))
+    """√ of the mean of σ²: how wide the predictions are, in their unit.  Lower is better if they are calibrated."""
+    return float(np.sqrt(np.square(_finite(sigma, "σ", "no predictions")).mean()))
 
 
 def roc_auc(outlier: np.ndarray, score: np.ndarray) -> float | None:
-    """Probability that a random outlier has a higher score than a random inlier; ties count half.  1 is perfect, 0.5
-    is chance.
+    """Probability that an outlier has a higher score than an inlier (1 perfect, 0.5 chance); None without either.
 
-    outlier: bool; score: any monotone measure of uncertainty (σ and σ² give the same), of any range; NaN counts as
-    the most uncertain. None where only one kind occurs.
+    outlier: bool; score: any monotone measure of uncertainty; ties count half, NaN counts as the most uncertain.
     """
     outlier, score = np.asarray(outlier, dtype=bool).ravel(), np.asarray(score).ravel()
     positives, negatives = int(outlier.sum()), int((~outlier).sum())
@@ -78,7 +71,8 @@ def outlier_auc(error: np.ndarray, sigma: np.ndarray, threshold: float = OUTLIER
     outlier = np.abs(_errors(error)) > threshold
     value = roc_auc(outlier, sigma)
     if value is None:
-        raise Undefined(f"{'every' if outlier.all() else 'no'} error is above {_threshold(threshold)}")
+        limit = f"{threshold:.4g} ({threshold / KCAL_PER_MOL:.4g} in kcal/mol)"
+        raise Undefined(f"{'every' if outlier.all() else 'no'} error is above {limit}")
     return value
 
 
@@ -103,8 +97,7 @@ def interval_coverage(error: np.ndarray, sigma: np.ndarray, level: float) -> flo
 
 
 def error_of_most_uncertain(error: np.ndarray, sigma: np.ndarray, share: float = 0.1) -> float:
-    """Mean |error| of the given share of components with the largest σ, over the mean |error| of all.  NaN σ are the
-    largest."""
+    """Mean |error| of the share of components with the largest σ (NaN is largest), over the mean |error| of all."""
     error, sigma = np.abs(_errors(error)), np.asarray(sigma).ravel()
     if not error.any():
         raise Undefined("no error at all")
@@ -121,33 +114,25 @@ def mean_ranks(values: np.ndarray) -> np.ndarray:
 
 def densities(error: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both flat, float64, fit for a density: errors finite, every σ finite and above 0."""
-    error, sigma = _errors(error), np.asarray(sigma, dtype=np.float64).ravel()
-    if error.shape != sigma.shape:
-        raise ValueError(f"{error.size} errors but {sigma.size} σ")
-    _usable(sigma)
+    error = _errors(error)
+    if error.size != np.size(sigma):
+        raise ValueError(f"{error.size} errors but {np.size(sigma)} σ")
+    sigma = _finite(sigma, "σ", "no predictions")
     if not (sigma > 0).all():
         raise Undefined(f"σ is not above 0 for {int((sigma <= 0).sum())} of {sigma.size} values")
     return error, sigma
 
 
 def _errors(error: np.ndarray) -> np.ndarray:
-    error = np.asarray(error, dtype=np.float64).ravel()
-    if not error.size:
-        raise Undefined("no labels")
-    bad = int((~np.isfinite(error)).sum())
+    return _finite(error, "the error", "no labels")
+
+
+def _finite(values: np.ndarray, what: str, none: str) -> np.ndarray:
+    """Flat, float64; `Undefined` where there are none, or where one is not finite."""
+    values = np.asarray(values, dtype=np.float64).ravel()
+    if not values.size:
+        raise Undefined(none)
+    bad = int((~np.isfinite(values)).sum())
     if bad:
-        raise Undefined(f"the error is not finite for {bad} of {error.size} values")
-    return error
-
-
-def _usable(sigma: np.ndarray) -> np.ndarray:
-    if not sigma.size:
-        raise Undefined("no predictions")
-    bad = int((~np.isfinite(sigma)).sum())
-    if bad:
-        raise Undefined(f"σ is not finite for {bad} of {sigma.size} values")
-    return sigma
-
-
-def _threshold(threshold: float) -> str:
-    return f"{threshold:.4g} ({threshold / KCAL_PER_MOL:.4g} in kcal/mol)"
+        raise Undefined(f"{what} is not finite for {bad} of {values.size} values")
+    return values

@@ -50,25 +50,16 @@ def tables(metrics: Values) -> Iterator[Table]:
     """All tables, in the order in which they are read."""
     data = metrics["data"]
     rows = [([name, k], values) for name, by_k in data.items() for k, values in by_k.items()]
-    first = ["data", "k"]
-    threshold = f"{1000 * metrics['threshold']:.3g} meV/Å"
-    yield _table(
-        "Accuracy and likelihood, kcal/mol and kcal/(mol Å)  (tables 2 to 4 of the paper)", first, rows, PAPER_ACCURACY
-    )
-    yield _table(
-        f"Outliers (errors above {threshold}, % of components) and calibration, kcal/mol  (tables 3, 5, 6)",
-        first,
-        rows,
-        PAPER_CALIBRATION,
-    )
-    yield _table("In meV and meV/Å: errors, root mean square σ, CRPS", first, rows, FIELD)
-    yield _table(
+    outliers = f"Outliers (errors above {1000 * metrics['threshold']:.3g} meV/Å, % of components)"
+    titles = {
+        "Accuracy and likelihood, kcal/mol and kcal/(mol Å)  (tables 2 to 4 of the paper)": PAPER_ACCURACY,
+        f"{outliers} and calibration, kcal/mol  (tables 3, 5, 6)": PAPER_CALIBRATION,
+        "In meV and meV/Å: errors, root mean square σ, CRPS": FIELD,
         "% of force components within the intervals that should contain 50 … 95 %; calibration; ranking by σ; "
-        "epistemic % of σ²",
-        first,
-        rows,
-        COVERAGE,
-    )
+        "epistemic % of σ²": COVERAGE,
+    }
+    for title, columns in titles.items():
+        yield _table(title, ["data", "k"], rows, columns)
     species = [([name, s], each) for name, by_k in data.items() for s, each in _largest(by_k)["per_species"].items()]
     if len(species) > len(data):
         yield _table("By species, meV/Å, largest k", ["data", "species"], species, SPECIES)
@@ -78,13 +69,18 @@ def notes(metrics: Values) -> list[str]:
     """Why metrics are missing, one line per reason and data set."""
     lines = []
     for name, by_k in metrics["data"].items():
-        why: dict[str, list[str]] = {}
-        for key, reason in _largest(by_k)["reasons"].items():
-            why.setdefault(reason, []).append(key)
-        for reason, keys in why.items():
+        for reason, keys in by_reason(_largest(by_k)["reasons"]).items():
             shown = ", ".join(keys) if len(keys) < 4 else f"{', '.join(keys[:3])} and {len(keys) - 3} more"
             lines.append(f"{name}: no {shown}: {reason}")
     return lines
+
+
+def by_reason(reasons: dict[str, str]) -> dict[str, list[str]]:
+    """Metrics that have no value, by the reason."""
+    why: dict[str, list[str]] = {}
+    for key, reason in reasons.items():
+        why.setdefault(reason, []).append(key)
+    return why
 
 
 def print_tables(metrics: Values) -> None:

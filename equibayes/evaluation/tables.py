@@ -52,7 +52,7 @@ def measure_all(results: Sequence[Evaluated], *, threshold: float = OUTLIER_THRE
 
 def measure(result: Evaluated, threshold: float = OUTLIER_THRESHOLD) -> Values:
     """Metrics of one data set at one k."""
-    known = np.isfinite(result.force_true).all(1)  # a prediction that is not finite stays in, and is told as a reason
+    known = np.isfinite(result.force_true).all(1)  # a prediction that is not finite is kept, and reported as a reason
     error, sigma, number = result.force_error[known], result.force_sigma[known], result.number[known]
     labelled = np.isfinite(result.energy_true)
     values: Values = {
@@ -82,7 +82,7 @@ def measure(result: Evaluated, threshold: float = OUTLIER_THRESHOLD) -> Values:
 
 
 def component_metrics(kind: str, error: np.ndarray, sigma: np.ndarray, threshold: float) -> dict[str, Metric]:
-    """What can be said about errors and their σ of any shape; keys begin with `kind`."""
+    """Metrics of errors and their σ, of any shape; keys begin with `kind`."""
     return {
         f"{kind}_mae": lambda: metrics.mean_absolute_error(error),
         f"{kind}_rmse": lambda: metrics.root_mean_square_error(error),

@@ -5,8 +5,7 @@ For a path p = (source ⊗ Y_edge → target), receiver n, its neighbour j in sl
     S_p[n, k, c] = Σ_d Σ_im  C_imk · x[j, i, c] · Y_m[n, d] · R_p[n, d, c]
 
 with coupling coefficients C and radial weights R.  A_[n, k, (d, i)] = Σ_m C_imk Y_m[n, d] depends on positions alone
-and serves all layers; the sum over neighbours is then one small matrix product per atom, and no message is ever
-stored.
+and serves all layers; the sum over neighbours is then one small matrix product per atom, and no message is ever stored.
 """
 
 from collections.abc import Iterable

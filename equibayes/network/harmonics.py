@@ -11,7 +11,7 @@ from math import pi, sqrt
 import numpy as np
 import torch
 
-from equibayes.network.constants import Constant, Index
+from equibayes.network.constants import Constant
 
 # Each harmonic as a polynomial in the components of the unit vector: {monomial: coefficient}.
 HARMONICS: tuple[tuple[dict[str, float], ...], ...] = (
@@ -59,7 +59,7 @@ def edge_geometry(vector: torch.Tensor, l_max: int) -> EdgeGeometry:
     direction = vector / length[..., None]
     exponents, table, degree = _polynomials(l_max)
     powers = torch.stack([torch.ones_like(direction), direction, direction**2, direction**3], -1)  # [..., 3, 4]
-    x, y, z = (powers[..., axis, :].index_select(-1, exponents[axis].on(vector.device)) for axis in range(3))
+    x, y, z = (powers[..., axis, :].index_select(-1, exponents[axis].like(vector)) for axis in range(3))
     values = (x * y * z) @ table.like(vector)  # [..., 4·M]: Y, ∂Y/∂x, ∂Y/∂y, ∂Y/∂z of the polynomial
     harmonics, *partial = values.tensor_split(4, -1)
     # Y is homogeneous of degree l in the unit vector u, so its gradient along the sphere is (∇Y - l·Y·u) / r
@@ -68,7 +68,7 @@ def edge_geometry(vector: torch.Tensor, l_max: int) -> EdgeGeometry:
 
 
 @cache
-def _polynomials(l_max: int) -> tuple[list[Index], Constant, Constant]:
+def _polynomials(l_max: int) -> tuple[list[Constant], Constant, Constant]:
     """Exponents of x, y, z in all monomials up to degree l_max, table [n, 4·M] of Y and its partials, degree [M]."""
     exponents = [e for e in product(range(l_max + 1), repeat=3) if sum(e) <= l_max]
     row = {e: i for i, e in enumerate(exponents)}
@@ -83,7 +83,7 @@ def _polynomials(l_max: int) -> tuple[list[Index], Constant, Constant]:
                     lower = tuple(n - (a == axis) for a, n in enumerate(e))
                     table[1 + axis, row[lower], m] += coefficient * e[axis]
     stacked = torch.from_numpy(np.concatenate(list(table), axis=1))
-    axes = [Index(column) for column in torch.tensor(exponents).T]
+    axes = [Constant(column) for column in torch.tensor(exponents).T]
     return axes, Constant(stacked), Constant(torch.tensor([float(l) for l, _ in flat]))
 
 
@@ -98,11 +98,10 @@ def radial_basis(length: torch.Tensor, frequencies: torch.Tensor, r_max: float, 
 
 
 def polynomial_cutoff(x: torch.Tensor, p: int) -> torch.Tensor:
-    """Smooth step [..., 1] from 1 at x = 0 to 0 at x = 1 with p − 1 vanishing derivatives at 0 and two at 1; exactly
-    0 beyond.
+    """Smooth step [..., 1] from 1 at x = 0 to 0 for x ≥ 1, with p − 1 vanishing derivatives at 0 and two at 1.
 
-    NequIP's 1 − (p+1)(p+2)/2 xᵖ + p(p+2) xᵖ⁺¹ − p(p+1)/2 xᵖ⁺² has a triple root at 1.  Divided out, only positive
-    terms remain, and float32 keeps its digits where the large powers would cancel:  (1 − x)³ Σ_k (k+1)(k+2)/2 xᵏ,  k < p.
+    NequIP's 1 − (p+1)(p+2)/2 xᵖ + p(p+2) xᵖ⁺¹ − p(p+1)/2 xᵖ⁺² has a triple root at 1.  Divided out, only positive terms
+    remain, and float32 keeps its digits where large powers would cancel:  (1 − x)³ Σ_k (k+1)(k+2)/2 xᵏ,  k < p.
     """
     k = torch.arange(p, device=x.device)
     coefficients = ((k + 1) * (k + 2) / 2).to(x)

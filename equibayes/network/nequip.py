@@ -72,9 +72,8 @@ class NequIP:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Energies [K, N] in eV and features [K, N, C] from edge lengths [K, N, D] and harmonics [K, N, D, M].
 
-        Lengths may be more precise than the weights: radial basis and readout are then as precise, what lies between
-        is not. feature_mask [K, N, C] multiplies the features before anything reads them (dropout; none for our own
-        model).
+        Lengths may be more precise than the weights: radial basis and readout are then as precise, the layers are not.
+        feature_mask [K, N, C] multiplies the features before readout and heads read them (dropout).
         """
         config, chains = self.config, length.shape[0]
         neighbors = Neighbors(graph.sender, graph.reverse, chains)
@@ -93,23 +92,16 @@ class NequIP:
         scalars = features[SCALAR][:, :, 0]
         if feature_mask is not None:
             scalars = scalars * feature_mask
-        # a sum over channels that nothing follows: where lengths are in float64 it adds no rounding of its own to the
-        # energy
+        # the last sum over channels: with lengths in float64 it adds no rounding of its own to the energy
         energy = (scalars.to(length) @ weights["readout"].to(length))[:, :, 0]
         if config.per_type_energy_shifts_trainable:
             energy = energy + (species_mask.expand(chains, -1, -1).to(length) @ weights["shift"].to(length))[:, :, 0]
         return energy * self.energy_scale.like(energy)[graph.species], scalars
 
     def __call__(
-        self,
-        weights: Weights,
-        graph: Graph,
-        *,
-        differentiable: bool = False,
-        feature_mask: torch.Tensor | None = None,
+        self, weights: Weights, graph: Graph, *, differentiable: bool = False, feature_mask: torch.Tensor | None = None
     ) -> NetworkOutput:
-        """Energy, forces and virial; with `differentiable` they can be differentiated once more with respect to the
-        weights.
+        """Energy, forces and virial; with `differentiable` they can be differentiated with respect to the weights.
 
         A graph in float64 under weights in float32 gives energies that are smoother in the positions: lengths,
         harmonics and the sums that make forces of their derivatives are not rounded, only what enters the layers is.
@@ -137,8 +129,7 @@ class NequIP:
 
 
 def one_hot(index: torch.Tensor, size: int) -> torch.Tensor:
-    """[…] int -> […, size] bool; all False for an index beyond the size.  (torch's own version checks its input,
-    which synchronises a GPU.)"""
+    """[…] int -> […, size] bool, all False beyond the size; torch's own checks its input, which synchronises a GPU."""
     return index[..., None] == torch.arange(size, device=index.device)
 
 

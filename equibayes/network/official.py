@@ -5,12 +5,8 @@
 
 `model.config` and `model.weights` [1, P] can then be used like ours, for instance as the centre of a prior.
 
-A checkpoint is read without executing anything in it, and with the weights that nequip itself would evaluate with:
-the moving average where there is one (official_checkpoint.py).
-
 Two things are rearranged.  NequIP multiplies features with a learned embedding of the species in the self-connection;
-for each species that is one matrix, which is what we store.  And weights that cannot reach the energy are left out
-(see irreps.py).
+for each species that is one matrix, which we store.  Weights that cannot reach the energy are left out (irreps.py).
 """
 
 from collections.abc import Mapping
@@ -29,7 +25,7 @@ from equibayes.network.official_checkpoint import read_checkpoint
 from equibayes.network.pruning import prune_weights
 from equibayes.network.weights import Weights
 
-# NequIP's defaults where they differ from ours
+# NequIP's defaults
 OFFICIAL_DEFAULTS: dict[str, Any] = {
     "num_layers": 4,
     "l_max": 1,
@@ -89,8 +85,7 @@ class OfficialModel:
 
 
 def load_official(path: str | Path) -> OfficialModel:
-    """Convert a NequIP checkpoint (.ckpt).  Nothing in the file is executed: only tensors and plain containers are
-    read."""
+    """Convert a NequIP checkpoint (.ckpt); nothing in the file is executed."""
     settings, state = read_checkpoint(path)
     return convert_official(settings, state, source=str(path))
 
@@ -192,8 +187,7 @@ def _block_weights(
 ) -> dict[str, torch.Tensor]:
     """Cut e3nn's concatenated weights into matrices.
 
-    e3nn sorts irreps by (l, parity) and stores one matrix after the other; NequIP lists paths by source, then edge,
-    then target.
+    e3nn stores one matrix per irrep, sorted by (l, parity); NequIP lists paths by source, then edge, then target.
     """
     result = {f"radial.{i}": conv[f"edge_mlp.mlp.{2 * i}.weight"] for i in range(depth + 1)}
     sizes = {path: layer.inputs[path.source] for path in layer.paths}

@@ -42,16 +42,14 @@ def read_checkpoint(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.T
         raise InputError(f"{path}: not a NequIP checkpoint (no model settings or no state_dict in it)") from None
     if "schedulefree_optimizer_state_dict" in checkpoint:
         raise InputError(
-            f"{path}: trained by a schedule-free optimizer, whose evaluation weights only nequip can restore; "
-            "load it with "
-            "nequip.model.ModelFromCheckpoint and use convert_official"
+            f"{path}: trained by a schedule-free optimizer, whose evaluation weights only nequip can restore; load it "
+            "with nequip.model.ModelFromCheckpoint and use convert_official"
         )
     return settings, with_averages(settings, state, str(path))
 
 
 def with_averages(settings: Mapping[str, Any], state: dict[str, Any], source: str) -> dict[str, torch.Tensor]:
-    """The model's entries of a state dict; where a moving average was kept, it replaces the
-    weights."""
+    """The model's entries of a state dict; where a moving average was kept, it replaces the weights."""
     model = {key: value for key, value in state.items() if key.startswith("model.") and torch.is_tensor(value)}
     averages = [state[f"ema.ema_weight_{i}"] for i in range(sum(key.startswith("ema.ema_weight_") for key in state))]
     if not averages:
@@ -60,9 +58,8 @@ def with_averages(settings: Mapping[str, Any], state: dict[str, Any], source: st
         raise InputError(f"{source}: saved while weights and moving averages were exchanged; use another checkpoint")
     names = [key for key, value in model.items() if value.numel() and _is_trained(key, settings)]
     if [model[name].shape for name in names] != [average.shape for average in averages]:
-        raise InputError(
-            f"{source}: moving averages do not fit the weights; load it with nequip and use convert_official"
-        )
+        remedy = "load it with nequip and use convert_official"
+        raise InputError(f"{source}: moving averages do not fit the weights; {remedy}")
     return {**model, **dict(zip(names, averages))}
 
 

@@ -1,9 +1,14 @@
 """Weights of an unpruned network for the pruned one, which computes the same energies with fewer of them."""
 
+from collections.abc import Collection
+from typing import TypeVar
+
 import torch
 
-from equibayes.network.irreps import SCALAR, Irrep, LayerPlan
+from equibayes.network.irreps import SCALAR
 from equibayes.network.nequip import NequIP
+
+T = TypeVar("T")
 
 
 def prune_weights(full: NequIP, pruned: NequIP, flat: torch.Tensor) -> torch.Tensor:
@@ -13,8 +18,10 @@ def prune_weights(full: NequIP, pruned: NequIP, flat: torch.Tensor) -> torch.Ten
     last = full.config.radial_mlp_depth
     for number, (wide, narrow) in enumerate(zip(full.layers, pruned.layers)):
         radial = f"layer{number}.radial.{last}"
-        result[radial] = source[radial][:, :, _path_columns(wide, narrow)]
-        columns = _scalar_columns(wide, narrow)
+        result[radial] = source[radial][:, :, _columns({p: wide.inputs[p.source] for p in wide.paths}, narrow.paths)]
+        # scalars before the gate: the scalars themselves and the gates of other irreps
+        scalars = {irrep: wide.outputs[irrep] for irrep in [SCALAR, *wide.gated]}
+        columns = _columns(scalars, [SCALAR, *narrow.gated])
         for kind in ("linear_2", "self_connection"):
             name = f"layer{number}.{kind}.{SCALAR}"
             if name in result:
@@ -22,22 +29,10 @@ def prune_weights(full: NequIP, pruned: NequIP, flat: torch.Tensor) -> torch.Ten
     return pruned.layout.flatten(result)
 
 
-def _path_columns(wide: LayerPlan, narrow: LayerPlan) -> list[int]:
-    """Outputs of the radial network that belong to the paths which remain."""
-    kept, columns, first = set(narrow.paths), [], 0
-    for path in wide.paths:
-        size = wide.inputs[path.source]
-        columns += list(range(first, first + size)) if path in kept else []
-        first += size
-    return columns
-
-
-def _scalar_columns(wide: LayerPlan, narrow: LayerPlan) -> list[int]:
-    """Scalars before the gate that remain: the scalars themselves and the gates of the irreps which remain."""
+def _columns(sizes: dict[T, int], kept: Collection[T]) -> list[int]:
+    """Columns of the parts that are kept, where parts of these sizes follow one another."""
     columns, first = [], 0
-    kept: set[Irrep] = {SCALAR, *narrow.gated}
-    for irrep in [SCALAR, *wide.gated]:
-        size = wide.outputs[irrep]
-        columns += list(range(first, first + size)) if irrep in kept else []
+    for part, size in sizes.items():
+        columns += list(range(first, first + size)) if part in kept else []
         first += size
     return columns

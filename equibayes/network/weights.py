@@ -1,8 +1,7 @@
 """All weights of K networks in one flat buffer [K, P], and the named views that the network reads.
 
-The sampler sees a vector whose every entry is of order one; the network sees matrices already scaled for the forward
-pass.  The ratio is a constant per parameter (1/√fan-in and such, e3nn's normalisation), so that N(0, I) is a sensible
-prior.
+The sampler sees a vector with entries of order one, so that N(0, I) is a sensible prior; the network sees matrices
+scaled for the forward pass, by a constant per parameter (such as 1/√fan-in, e3nn's normalisation).
 """
 
 from collections.abc import Iterable

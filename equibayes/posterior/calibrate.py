@@ -1,5 +1,4 @@
-"""Recalibration on validation frames: predict them, choose a method (choose.py), fit it for every k (rescale.py),
-store it."""
+"""Recalibration on validation frames: predict them, choose a method, fit it for every k, store it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -32,8 +31,7 @@ def calibrate(
     device: torch.device | str = "cpu",
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> Posterior:
-    """The posterior with a calibration for energies and for forces, found on labelled frames that it did not learn
-    from.
+    """The posterior with a calibration for energies and for forces, found on labelled frames it did not learn from.
 
     method    one of METHODS for both, or auto: chosen by cross-validation, for each
     progress  wraps the frames to show progress
@@ -51,8 +49,8 @@ def with_calibration(
 ) -> Posterior:
     """The same where the frames have been predicted already, uncalibrated, with the first k samples for some k."""
     calibration = Calibration(
-        energy=find({k: energy_residuals(data, each, k) for k, each in by_k.items()}, method),
-        forces=find({k: force_residuals(data, each, k) for k, each in by_k.items()}, method),
+        energy=find({k: residuals_of("energy", data, each, k) for k, each in by_k.items()}, method),
+        forces=find({k: residuals_of("forces", data, each, k) for k, each in by_k.items()}, method),
         data={"name": data.name, "frames": len(data), "fingerprint": data.fingerprint()},
     )
     reasons = [part.choice.get("reason") for part in (calibration.forces, calibration.energy)]
@@ -97,39 +95,23 @@ def _unusable(residuals: Residuals) -> str:
     return ""
 
 
-def force_residuals(data: Dataset, predictions: Sequence[Prediction], k: int) -> Residuals:
-    """Over all force components with a label."""
-    rows = [(i, s, p) for i, (s, p) in enumerate(zip(data, predictions)) if s.forces is not None]
-    return Residuals(
-        error=_joined([(p.forces - s.forces).ravel() for _, s, p in rows]),
-        sigma=Sigma(
-            _joined([p.forces_epistemic.ravel() for _, _, p in rows]),
-            _joined([p.forces_aleatoric.ravel() for _, _, p in rows]),
-        ),
-        number=_joined([np.repeat(s.numbers, 3) for _, s, _ in rows]).astype(np.int64),
-        frame=_joined([np.full(3 * len(s), i) for i, s, _ in rows]).astype(np.int64),
-        k=k,
-    )
-
-
-def energy_residuals(data: Dataset, predictions: Sequence[Prediction], k: int) -> Residuals:
-    """Over all structures with an energy label that can be compared."""
-    rows = [
-        (i, s.energy, p) for i, (s, p) in enumerate(zip(data, predictions)) if s.energy is not None and p.energy_known
-    ]
-    return Residuals(
-        error=np.array([p.energy - label for _, label, p in rows]),
-        sigma=Sigma(
-            np.array([p.energy_epistemic for _, _, p in rows]), np.array([p.energy_aleatoric for _, _, p in rows])
-        ),
-        number=np.zeros(len(rows), dtype=np.int64),
-        frame=np.array([i for i, _, _ in rows], dtype=np.int64),
-        k=k,
-    )
+def residuals_of(quantity: str, data: Dataset, predictions: Sequence[Prediction], k: int) -> Residuals:
+    """Over all components of "forces", or over every "energy", with a label that can be compared."""
+    rows = []
+    for frame, (structure, prediction) in enumerate(zip(data, predictions)):
+        label = getattr(structure, quantity)
+        if label is not None and (quantity == "forces" or prediction.energy_known):
+            numbers = np.repeat(structure.numbers, 3) if quantity == "forces" else np.zeros(1, dtype=np.int64)
+            parts = (getattr(prediction, quantity + part) for part in ("", "_epistemic", "_aleatoric"))
+            mean, epistemic, aleatoric = map(np.ravel, parts)
+            rows.append((mean - np.ravel(label), epistemic, aleatoric, numbers, np.full(len(numbers), frame)))
+    columns = [np.concatenate(column) for column in zip(*rows)] or [np.zeros(0)] * 5
+    error, epistemic, aleatoric, number, frame_of = columns
+    return Residuals(error, Sigma(epistemic, aleatoric), number.astype(np.int64), frame_of.astype(np.int64), k)
 
 
 def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
-    """The frames of a data set that the posterior did not learn from, and a word about those left out."""
+    """The frames of a data set that the posterior did not learn from, and a note about those left out."""
     learned = set(posterior.data.get("frame_marks", ()))
     fresh = [i for i, structure in enumerate(data) if frame_mark(structure) not in learned]
     if len(fresh) == len(data):
@@ -137,13 +119,10 @@ def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
     if not fresh:
         raise InputError(
             f"{data.name}: these are frames that the posterior learned from, where its errors are smaller than "
-            "elsewhere; give "
-            "others, or the whole set that it was sampled from, whose held-back frames are then used"
+            "elsewhere; give others, or the whole set that it was sampled from, whose held-back frames are then used"
         )
-    return (
-        data.subset(fresh),
-        f"the posterior learned from {len(data) - len(fresh)} of these frames; the other {len(fresh)} are used",
-    )
+    learned_from = f"the posterior learned from {len(data) - len(fresh)} of these frames"
+    return data.subset(fresh), f"{learned_from}; the other {len(fresh)} are used"
 
 
 def store(source: str | Path, target: str | Path, calibration: dict[str, Any] | None) -> None:
@@ -155,7 +134,3 @@ def store(source: str | Path, target: str | Path, calibration: dict[str, Any] | 
 def _numbers_of_samples(k: int) -> list[int]:
     """All up to 16, then powers of two and the whole: between them the one below serves."""
     return sorted({*range(1, min(k, 16) + 1), *(2**i for i in range(4, 20) if 2**i <= k), k})
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.zeros(0)

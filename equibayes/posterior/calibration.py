@@ -1,4 +1,4 @@
-"""What `equibayes calibrate` found and every prediction then applies: σ rescaled, and intervals of stated coverage.
+"""A calibration, applied to every prediction: σ rescaled, and intervals of stated coverage.
 
 Both parts of σ are multiplied so that their squares still add up:
 
@@ -97,7 +97,7 @@ class Calibrated:
     method     one of METHODS
     by_k       the rescaling for each number of samples
     quantiles  by k: half width of the interval over the *uncalibrated* σ, by level; from `conformal`
-    choice     how the method was chosen, for people
+    choice     how the method was chosen, for display
     """
 
     method: str
@@ -111,8 +111,7 @@ class Calibrated:
         return self.by_k[_nearest(self.by_k, k)].apply(sigma, numbers)
 
     def quantile(self, level: float, k: int) -> float:
-        """Half the width of the interval that holds `level`, over the uncalibrated σ; NaN if nothing was calibrated
-        on."""
+        """Half width of the interval that holds `level`, over the uncalibrated σ; NaN without calibration data."""
         if not self.quantiles:
             return float("nan")
         stored = self.quantiles[_nearest(self.quantiles, k)]
@@ -120,9 +119,8 @@ class Calibrated:
             if abs(known - level) < 1e-9:
                 return value
         there = ", ".join(f"{known:g}" for known in stored) or "none"
-        raise InputError(
-            f"no interval of coverage {level:g}; the calibration holds {there}: calibrate with more frames"
-        )
+        held = f"the calibration holds {there}"
+        raise InputError(f"no interval of coverage {level:g}; {held}: calibrate with more frames")
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -136,14 +134,9 @@ class Calibrated:
     def from_dict(cls, content: dict[str, Any]) -> "Calibrated":
         if content["method"] not in METHODS or not content["by_k"]:
             raise ValueError(f"method {content['method']} for {len(content['by_k'])} numbers of samples")
-        return cls(
-            method=content["method"],
-            by_k={int(k): Rescaling.from_dict(each) for k, each in content["by_k"].items()},
-            quantiles={
-                int(k): {float(p): float(q) for p, q in each.items()} for k, each in content["quantiles"].items()
-            },
-            choice=content["choice"],
-        )
+        by_k = {int(k): Rescaling.from_dict(each) for k, each in content["by_k"].items()}
+        quantiles = {int(k): {float(p): float(q) for p, q in each.items()} for k, each in content["quantiles"].items()}
+        return cls(content["method"], by_k, quantiles, content["choice"])
 
 
 @dataclass(frozen=True)
@@ -168,15 +161,14 @@ class Calibration:
             return cls(energy, forces, content["data"])
         except (KeyError, TypeError, ValueError, AttributeError, InputError) as cause:
             raise InputError(
-                f"the calibration in this posterior file makes no sense ({cause!r}); calibrate again, or remove "
-                "it with "
-                "equibayes calibrate --remove"
+                f"the calibration in this posterior file makes no sense ({cause!r}); calibrate again, or remove it "
+                "with equibayes calibrate --remove"
             ) from cause
 
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """What intervals of stated coverage are made of: uncalibrated σ, and where its quantiles are stored."""
+    """The ingredients of intervals of stated coverage: uncalibrated σ and the calibration with its quantiles."""
 
     energy_std: float
     forces_std: np.ndarray
@@ -184,19 +176,15 @@ class Intervals:
     k: int
 
     def half_widths(self, level: float) -> tuple[float, np.ndarray]:
-        energy, forces = (
-            self.calibration.energy.quantile(level, self.k),
-            self.calibration.forces.quantile(level, self.k),
-        )
+        energy, forces = (part.quantile(level, self.k) for part in (self.calibration.energy, self.calibration.forces))
         return energy * self.energy_std, forces * self.forces_std
 
 
-def gaussian_half_widths(level: float, energy_std: float, forces_std: np.ndarray) -> tuple[float, np.ndarray]:
-    """The same where nothing was calibrated: σ taken at its word."""
+def gaussian_width(level: float) -> float:
+    """Half width over σ of the central interval of a Gaussian that holds `level`: 0.95 gives 1.96."""
     if not 0 < level < 1:
         raise InputError(f"coverage {level:g}: must lie between 0 and 1")
-    width = NormalDist().inv_cdf(0.5 + level / 2)
-    return width * energy_std, width * forces_std
+    return NormalDist().inv_cdf(0.5 + level / 2)
 
 
 def _nearest(stored: dict[int, Any], k: int) -> int:

@@ -1,23 +1,20 @@
 """Which calibration method, and how well it does: judged on configurations that took no part in its fit.
 
-The score is the Gaussian log-likelihood.  From the simplest method (`none`) on, another is taken only if it gains
-clearly over the best so far, the more clearly the more freedom it has: with few frames nothing is changed unless the
-frames say so.
+The score is the Gaussian log-likelihood.  From the simplest method (`none`) on, the next is taken only if it gains
+clearly over the best so far, by a margin that grows with its freedom.
 """
 
 from collections.abc import Callable, Iterator
-from statistics import NormalDist
 
 import numpy as np
 
-from equibayes.posterior.calibration import METHODS, Rescaling
+from equibayes.posterior.calibration import METHODS, Rescaling, gaussian_width
 from equibayes.posterior.rescale import FITS, Residuals
 
 FOLDS = 10
-# Components below which only one number is fitted: with 30 energies a more flexible method can be far off and still
-# look good.
+# With fewer components only one number is fitted: a flexible method could be far off and still look good.
 ENOUGH_FOR_MORE = 200
-# Standard errors of its gain that a method must show; `scale` is careful by itself.
+# Standard errors by which the gain of a method must exceed 0; `scale` is cautious already.
 EVIDENCE = {"scale": 1.0, "parts": 2.0, "species": 2.0, "monotone": 2.0}
 COVERAGES = (0.5, 0.68, 0.9, 0.95)
 
@@ -25,8 +22,7 @@ Gains = dict[str, dict[str, float]]
 
 
 def choose(residuals: Residuals) -> tuple[str, Gains]:
-    """The method, and for each its gain in mean log-likelihood over `none` on frames left out, with a standard
-    error."""
+    """The method, and the gain of each in mean log-likelihood over `none` on frames left out, with standard error."""
     usable = [name for name in METHODS if name != "species" or len(np.unique(residuals.number)) > 1]
     if len(residuals.error) < ENOUGH_FOR_MORE:
         usable = ["none", "scale"]
@@ -49,15 +45,13 @@ def log_likelihood(residuals: Residuals, method: str) -> np.ndarray:
 
 
 def coverage(residuals: Residuals, method: str) -> dict[str, float]:
-    """Share of errors within the Gaussian interval of each level, by level in %; under the method fitted without
-    them."""
+    """Share of errors within the Gaussian interval of each level, by level in %; each left out of the fit."""
 
     def in_sigma(part: Residuals, fitted: Rescaling) -> np.ndarray:
         return np.abs(part.error) / fitted.apply(part.sigma, part.number).total
 
     distance = left_out(residuals, method, in_sigma)
-    width = {level: NormalDist().inv_cdf(0.5 + level / 2) for level in COVERAGES}
-    return {f"{100 * level:g}": float((distance <= width[level]).mean()) for level in COVERAGES}
+    return {f"{100 * level:g}": float((distance <= gaussian_width(level)).mean()) for level in COVERAGES}
 
 
 def left_out(residuals: Residuals, method: str, measure: Callable[[Residuals, Rescaling], np.ndarray]) -> np.ndarray:
@@ -69,8 +63,7 @@ def left_out(residuals: Residuals, method: str, measure: Callable[[Residuals, Re
 
 
 def folds(residuals: Residuals) -> Iterator[np.ndarray]:
-    """Components [n] bool of each fold.  Neighbouring configurations stay together, as frames of one trajectory
-    must."""
+    """Components [n] bool of each fold; neighbouring configurations, often of one trajectory, stay together."""
     for frames in np.array_split(residuals.frames, min(FOLDS, len(residuals.frames))):
         yield np.isin(residuals.frame, frames)
 

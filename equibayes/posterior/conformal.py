@@ -1,5 +1,4 @@
-"""Intervals whose coverage is guaranteed, whatever the distribution of errors: split-conformal prediction by
-configuration.
+"""Intervals of guaranteed coverage for any distribution of errors: split-conformal prediction by configuration.
 
 Configurations are exchangeable, the components within one are not independent.  So the unit is the configuration
 (hierarchical conformal prediction, Lee, Barber & Willett 2023): with scores |error|/σ, each of the n calibration
@@ -22,8 +21,7 @@ def needed(level: float) -> int:
 
 
 def quantile(score: np.ndarray, frame: np.ndarray, level: float) -> float:
-    """q for scores [n] of components that belong to configurations `frame` [n]; infinite if there are too few of
-    those."""
+    """q for scores [n] of components of the configurations `frame` [n]; infinite if those are too few."""
     frames, index, count = np.unique(frame, return_inverse=True, return_counts=True)
     if len(frames) < needed(level):
         return float("inf")

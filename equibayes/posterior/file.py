@@ -33,6 +33,8 @@ FORMAT = "equibayes-posterior"
 VERSION = 2
 UPGRADES = {1: posterior_1_to_2}
 UNITS = {"energy": "eV", "length": "Å", "force": "eV/Å", "stress": "eV/Å³"}
+PLAIN = ("config", "data", "history", "verdict", "calibration", "dropout", "version")
+"""Fields that are stored in the header as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,19 +102,12 @@ class Posterior:
         if not bool(samples.isfinite().all()):
             raise InputError(f"{path}: some weights are too large for half precision; set output.half_precision=false")
         header = {
-            "version": self.version,
             "units": UNITS,
             "network": self.network.to_dict(),
             "energy_reference": self.reference.to_dict(),
-            "config": self.config,
-            "data": self.data,
-            "history": self.history,
-            "verdict": self.verdict,
-            "calibration": self.calibration,
-            "dropout": self.dropout,
+            **{name: getattr(self, name) for name in PLAIN},
         }
-        tensors = {"samples": samples, "chain": self.chain, "step": self.step}
-        write(path, header, tensors)
+        write(path, header, {"samples": samples, "chain": self.chain, "step": self.step})
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], tensor_file.Tensors]:
@@ -135,10 +130,7 @@ def load(path: str | Path) -> Posterior:
             step=tensors["step"],
             network=NetworkConfig(**header["network"]),
             reference=EnergyReference.from_dict(header["energy_reference"]),
-            **{
-                name: header[name]
-                for name in ("config", "data", "history", "verdict", "calibration", "dropout", "version")
-            },
+            **{name: header[name] for name in PLAIN},
         )
         return _checked(posterior)
     except (KeyError, TypeError, ValueError, AttributeError, InputError) as cause:

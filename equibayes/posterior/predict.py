@@ -4,8 +4,7 @@ The predictive of the paper: the mean over the k samples, and a Gaussian with th
 
     σ² = mean over samples of σ_s²  +  spread of the means over samples      (aleatoric + epistemic)
 
-A calibration of the posterior is applied to all of it (see calibration.py).
-Every σ is a standard deviation in the unit of its quantity.
+A calibration of the posterior is applied to σ (calibration.py).  Every σ has the unit of its quantity.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +19,7 @@ from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.structures import Structure
 from equibayes.engine.interface import DynamicsOutput
 from equibayes.engine.select import make_predictor
-from equibayes.posterior.calibration import Calibration, Intervals, gaussian_half_widths
+from equibayes.posterior.calibration import Calibration, Intervals, gaussian_width
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sigma import Sigma
 from equibayes.sampling.dropout import prediction_masks
@@ -36,7 +35,7 @@ class Prediction:
 
     energy, energy_std, energy_epistemic, energy_aleatoric     numbers
     forces, forces_std, forces_epistemic, forces_aleatoric     [n, 3]
-    stress, stress_std                                         [3, 3], None without a volume (the model predicts no noise for it)
+    stress, stress_std                                         [3, 3], epistemic alone; None without a volume
     energy_known  False where the energy holds only up to a constant (see data/reference.py)
     members       with `members=True`: energies [k], forces [k, n, 3], stress [k, 3, 3] of each sample
     intervals     used by `interval` if the posterior is calibrated
@@ -63,16 +62,12 @@ class Prediction:
         one, errors are assumed to be Gaussian with the predicted σ.
         """
         if self.intervals is None:
-            return gaussian_half_widths(level, self.energy_std, self.forces_std)
+            return gaussian_width(level) * self.energy_std, gaussian_width(level) * self.forces_std
         return self.intervals.half_widths(level)
 
 
 def predict(
-    posterior: Posterior,
-    structures: Iterable[Structure],
-    *,
-    members: bool = False,
-    device: torch.device | str = "cpu",
+    posterior: Posterior, structures: Iterable[Structure], *, members: bool = False, device: torch.device | str = "cpu"
 ) -> Iterator[Prediction]:
     """Predictions one after the other, for any number of structures in bounded memory."""
     for (prediction,) in predict_each(posterior, structures, [len(posterior)], members=members, device=device):
@@ -98,11 +93,7 @@ class ReadyPosterior:
     """A posterior on a device with its weights prepared once, for many predictions."""
 
     def __init__(
-        self,
-        posterior: Posterior,
-        device: torch.device | str,
-        dtype: torch.dtype | None = None,
-        k: int | None = None,
+        self, posterior: Posterior, device: torch.device | str, dtype: torch.dtype | None = None, k: int | None = None
     ) -> None:
         """dtype: of the arithmetic (default: the network's);  k: the first k samples (default: all)."""
         self.posterior = posterior
@@ -122,8 +113,7 @@ class ReadyPosterior:
         self, frames: Sequence[Structure], graph: Graph, ks: Sequence[int], *, members: bool = False
     ) -> Iterator[tuple[Prediction, ...]]:
         """The same for frames that share one graph, which several posteriors can use."""
-        # geometry stays in float64, whatever the precision of the weights: rounded positions would make the energy
-        # rough
+        # geometry stays in float64, whatever the precision of the weights: rounding would make the energy rough
         output = self._evaluate(frames, graph.to(self.samples.device))
         yield from zip(*(_split(self.posterior, self.calibration, frames, output.first(k), members) for k in ks))
 
@@ -183,8 +173,7 @@ def batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[li
 
 @dataclass(frozen=True, eq=False)
 class _Arrays:
-    """The model's output for B structures with N atoms under k samples, float64 on the host; shapes as in
-    `ModelOutput`."""
+    """The `ModelOutput` for B structures with N atoms under k samples, in float64 on the host."""
 
     energy: np.ndarray
     forces: np.ndarray
@@ -211,7 +200,7 @@ class _Arrays:
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def first(self, k: int) -> "_Arrays":
-        return _Arrays(self.energy[:k], self.forces[:k], self.stress[:k], self.sigma_energy[:k], self.sigma_forces[:k])
+        return _Arrays(*(getattr(self, field.name)[:k] for field in fields(self)))
 
 
 def _split(
@@ -258,9 +247,7 @@ def _split(
             stress_std=stress_std[b].copy() if volume else None,
             energy_known=known[structure.numbers.tobytes()],
             members=kept,
-            intervals=None
-            if calibration is None
-            else Intervals(float(raw_energy[b]), raw_forces[own].copy(), calibration, k),
+            intervals=Intervals(float(raw_energy[b]), raw_forces[own].copy(), calibration, k) if calibration else None,
         )
 
 

@@ -11,24 +11,21 @@ import numpy as np
 from equibayes.posterior.calibration import Rescaling, spread_of
 from equibayes.posterior.sigma import Sigma
 
-# A part of the components counts as if this many with the ratio of all had been seen besides: rare species follow the
-# rest.
+# As many components with the ratio of all are added to every part, so that rare species follow the rest.
 SHRINKAGE = 30.0
 # Standard errors by which ln r² is drawn towards 0: overconfidence is worse than caution.
 CAUTION_WIDER, CAUTION_NARROWER = 1.0, 2.0
-# s is searched this far either way.  Frames like those learned from say little about the spread elsewhere, and it
-# must not vanish.
+# s is searched up to this factor either way: frames like the training data say little about the spread elsewhere.
 SPREAD_REACH = 5.0
-# Configurations a knot of the monotone map; few frames allow few knots.
-FRAMES_A_KNOT, MOST_KNOTS = 10, 8
+# Configurations per knot of the monotone map; few frames allow few knots.
+FRAMES_PER_KNOT, MOST_KNOTS = 10, 8
 
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
     """Errors of one quantity with k samples, flat over components.
 
-    error [n];  sigma with parts [n], uncalibrated;  number [n] atomic numbers (0 for energies);  frame [n]
-    configuration of each
+    error [n];  sigma with parts [n], uncalibrated;  number [n] atomic numbers (0 for energies);  frame [n] their frames
     """
 
     error: np.ndarray
@@ -97,16 +94,15 @@ def fit_species(data: Residuals) -> Rescaling:
 
 
 def _drawn_mean(z_squared: np.ndarray, overall: Rescaling) -> float:
-    """Mean of a part of the components, as if some with the ratio of all had been seen besides."""
+    """Mean of a part of the components, drawn towards that of all."""
     return float((z_squared.sum() + SHRINKAGE * overall.factor**2) / (z_squared.size + SHRINKAGE))
 
 
 def fit_monotone(data: Residuals) -> Rescaling:
-    """r in bins of equal size by σ, then made monotone (a larger σ stays larger) by pooling neighbours that violate
-    it."""
+    """r in bins of equal size by σ, made monotone (a larger σ stays larger) by pooling neighbours that violate it."""
     overall = fit_scale(data)
     base = overall.base(data.sigma)
-    knots = int(np.clip(len(data.frames) // FRAMES_A_KNOT, 2, MOST_KNOTS))
+    knots = int(np.clip(len(data.frames) // FRAMES_PER_KNOT, 2, MOST_KNOTS))
     parts = np.array_split(np.argsort(base, kind="stable"), knots)
     ln_sigma = np.array([np.log(base[part]).mean() for part in parts])
     z_squared = np.square(data.error / base)
@@ -118,8 +114,7 @@ def fit_monotone(data: Residuals) -> Rescaling:
 
 
 def rising(values: np.ndarray) -> np.ndarray:
-    """The non-decreasing sequence nearest to the values in least squares: neighbours that fall are replaced by their
-    mean."""
+    """The non-decreasing sequence nearest to the values in least squares: falling neighbours become their mean."""
     blocks: list[tuple[float, int]] = []
     for value in values.tolist():
         blocks.append((value, 1))

@@ -27,7 +27,7 @@ from equibayes.run.validation import mean_force_error
 from equibayes.run.verdict import judge
 
 SO_FAR = "so-far.posterior"
-"""In the folder of a run on a cluster: the posterior of all samples so far, written whenever every chain has one more."""
+"""In the folder of a cluster run: the posterior of all samples so far, updated whenever every chain has one more."""
 
 
 def sample(
@@ -134,7 +134,7 @@ def gather(prepared: Prepared, state: RunState) -> Posterior:
 
 
 def describe_data(train: Dataset, validation: Dataset) -> dict[str, Any]:
-    """What the posterior was conditioned on, so that its frames are recognised later."""
+    """Describes the training data, so that its frames can be identified later."""
     return {
         "name": train.name,
         "frames": len(train),

@@ -8,8 +8,7 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Sigma:
-    """Epistemic (spread over samples) and aleatoric (predicted noise), of one shape and unit; their squares add up to
-    the total's."""
+    """Epistemic (spread over samples) and aleatoric (predicted noise), in one unit; total² is the sum of squares."""
 
     epistemic: np.ndarray
     aleatoric: np.ndarray

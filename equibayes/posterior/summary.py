@@ -1,4 +1,4 @@
-"""What a posterior file holds, in words and as a dictionary: the answer of `equibayes info FILE.posterior`."""
+"""A summary of a posterior file, as text and as a dictionary: the output of `equibayes info FILE.posterior`."""
 
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ Line = tuple[str, str]
 
 
 class PosteriorSummary:
-    """`lines()` pairs a heading with its text; `to_dict()` holds the header of the file and the numbers derived from
-    it."""
+    """`lines()` pairs headings with text; `to_dict()` holds the header of the file and numbers derived from it."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -43,11 +42,9 @@ class PosteriorSummary:
     def lines(self) -> list[Line]:
         """Heading and text of every line; a heading is empty where a line continues the one before."""
         posterior, warnings = self.posterior, self.posterior.verdict.get("warnings", [])
+        written = f"format {VERSION}, written by equibayes {posterior.version}"
         return [
-            (
-                "posterior",
-                f"{self.path.name}, {_bytes(self.size)}, format {VERSION}, written by equibayes {posterior.version}",
-            ),
+            ("posterior", f"{self.path.name}, {_bytes(self.size)}, {written}"),
             *_data_lines(posterior),
             ("network", _network(posterior)),
             *_run_lines(posterior),
@@ -91,8 +88,7 @@ def _network(posterior: Posterior) -> str:
     parity = "both parities" if network.parity else "one parity"
     return (
         f"NequIP with {network.num_layers} layers, l ≤ {network.l_max}, {parity}, {features} features, cutoff "
-        f"{network.r_max:g} Å: "
-        f"{posterior.samples.shape[1]} weights ({network.model_dtype})"
+        f"{network.r_max:g} Å: {posterior.samples.shape[1]} weights ({network.model_dtype})"
     )
 
 
@@ -104,31 +100,23 @@ def _run_lines(posterior: Posterior) -> list[Line]:
     except (InputError, KeyError):
         return []
     burn_in, cycles, prior = config.burn_in, config.cycles, config.prior
-    steps = (
-        f"{schedule.total_steps} steps: burn-in {schedule.burn_in_steps} "
-        f"(batch {burn_in.batch_size}, mass frozen at {schedule.freeze_mass_at})"
-    )
+    steps = f"{schedule.total_steps} steps: burn-in {schedule.burn_in_steps}"
+    steps += f" (batch {burn_in.batch_size}, mass frozen at {schedule.freeze_mass_at})"
     if schedule.cycles.count:
         shape = f"{cycles.kind}, peak {cycles.peak:g}, batch {cycles.batch_size}"
         steps += f", then {schedule.cycles.count} × {schedule.cycle_steps} ({shape})"
     widths = "".join(f", {group} {width:g}" for group, width in prior.group_widths.items())
-    return [
-        ("chains", f"{config.chains}, seed {config.seed}; {steps}"),
-        (
-            "sampler",
-            f"SGHMC ({config.sampler.integrator}) at temperature {config.sampler.temperature:g}; "
-            f"prior normal around {prior.center or 0}, width {prior.width:g}{widths}",
-        ),
-    ]
+    sampler = f"SGHMC ({config.sampler.integrator}) at temperature {config.sampler.temperature:g}"
+    normal = f"prior normal around {prior.center or 0}, width {prior.width:g}{widths}"
+    return [("chains", f"{config.chains}, seed {config.seed}; {steps}"), ("sampler", f"{sampler}; {normal}")]
 
 
 def _samples(posterior: Posterior, stored: str) -> str:
     chains, steps = posterior.chain.tolist(), posterior.step.tolist()
     count = len(set(chains))
     source = f"{count} chains" if count > 1 else "1 chain: its uncertainty is that of one solution"
-    taken = (
-        f"after step {steps[0] + 1}" if len(set(steps)) == 1 else f"between steps {min(steps) + 1} and {max(steps) + 1}"
-    )
+    first, last = min(steps) + 1, max(steps) + 1
+    taken = f"after step {first}" if first == last else f"between steps {first} and {last}"
     return f"{len(posterior)} from {source}, taken {taken}, stored as {stored}"
 
 
@@ -137,12 +125,9 @@ def _accuracy_lines(posterior: Posterior) -> list[Line]:
     if last is None:
         return [("force error", "not known: no frames were held back")]
     single, sigma = last["validation_force_mae"], last["validation_force_sigma"]
+    together = _range([last["validation_force_mae_of_mean"]])
     lines = [
-        (
-            "force error",
-            f"{_mev(last['validation_force_mae_of_mean'])} on held-back frames (MAE of the mean over chains at "
-            "the end)",
-        ),
+        ("force error", f"{together} on held-back frames (MAE of the mean over chains at the end)"),
         ("", f"single chains {_range(single)}; their own σ {_range(sigma)}"),
     ]
     if last.get("validation_energy_mae"):
@@ -181,13 +166,8 @@ def _reference_lines(posterior: Posterior) -> list[Line]:
     offsets = f"; offsets of {len(reference['offsets'])} formulas" if reference["offsets"] else ""
     lines = [("energy", f"reference {reference['kind']}: {shifts} eV{offsets}")]
     if posterior.reference.undetermined:  # one molecule alone: the single numbers mean nothing, only their sum does
-        lines.append(
-            (
-                "",
-                "the data do not tell these elements apart: energies of other compositions are defined only up "
-                "to a constant",
-            )
-        )
+        alike = "the data do not tell these elements apart"
+        lines.append(("", f"{alike}: energies of other compositions are defined only up to a constant"))
     return lines
 
 
@@ -203,10 +183,6 @@ def _calibration(posterior: Posterior) -> str:
         for word, part in (("forces", found.forces), ("energies", found.energy))
     )
     return f"{', '.join(parts)}; on {found.data['name']}, {found.data['frames']} frames"
-
-
-def _mev(value: float | None) -> str:
-    return "not finite" if value is None else f"{1000 * value:.1f} meV/Å"
 
 
 def _range(values: list[float | None], unit: str = "meV/Å") -> str:

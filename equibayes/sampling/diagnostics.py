@@ -19,8 +19,6 @@ Bürkner 2021), for scalar functions of the state such as predictions and the lo
 computed, and about 20 to be informative: with 4 to 8 independent draws the largest of 16 quantities is 1.6 to 1.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple, overload
 
@@ -75,7 +73,7 @@ def temperature_rise_bound(mass: torch.Tensor, learning_rate: float | torch.Tens
 
 
 class Convergence(NamedTuple):
-    """R̂ and effective sample size of each quantity; NaN with a reason in words where they are undefined."""
+    """R̂ and effective sample size of each quantity; NaN with a reason where they are undefined."""
 
     r_hat: np.ndarray
     ess: np.ndarray
@@ -86,8 +84,7 @@ class Convergence(NamedTuple):
 def convergence(draws: np.ndarray) -> Convergence:
     """Rank-normalised split R̂ and bulk ESS of ``draws`` [chains, draws, …quantities].
 
-    R̂ is the larger of that of the ranks (location) and that of the ranks of |x − median| (scale), computed between
-    the halves of all chains.
+    R̂ between the halves of all chains: the larger of that of the ranks (location) and of |x − median| (scale).
     """
     draws = np.asarray(draws, dtype=np.float64)
     if draws.ndim < 2:
@@ -116,15 +113,13 @@ def _r_hat_and_ess(draws: np.ndarray) -> tuple[float, float]:
 
 
 def _split(draws: np.ndarray) -> np.ndarray:
-    """Each chain as two chains, so that a drift within a chain shows as a difference between chains.  The middle draw
-    of an odd number is left out."""
+    """Each chain as two, so that a drift shows as a difference; the middle draw of an odd number is left out."""
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]])
 
 
 def _rank_normalise(draws: np.ndarray) -> np.ndarray:
-    """Normal scores Φ⁻¹((rank − 3/8)/(S + 1/4)); ties share their mean rank.  Makes R̂ and ESS robust to heavy
-    tails."""
+    """Normal scores Φ⁻¹((rank − 3/8)/(S + 1/4)), robust to heavy tails; ties share their mean rank."""
     _, inverse, counts = np.unique(draws, return_inverse=True, return_counts=True)
     mean_rank = np.cumsum(counts) - (counts - 1) / 2
     shares = (mean_rank[inverse].reshape(draws.shape) - 0.375) / (draws.size + 0.25)
@@ -139,9 +134,10 @@ def _r_hat(z: np.ndarray) -> float:
 
 
 def _ess(z: np.ndarray) -> float:
-    """S/τ with τ = −1 + 2 Σ Γ_t over the sums Γ_t = ρ_2t + ρ_2t+1 of neighbouring autocorrelations, truncated where
-    they turn negative and made monotone (Geyer).  ρ_t combines all chains, so chains that disagree count as
-    correlated."""
+    """S/τ with τ = −1 + 2 Σ Γ_t, Γ_t = ρ_2t + ρ_2t+1, truncated where Γ_t turns negative and made monotone (Geyer).
+
+    The autocorrelation ρ_t combines all chains, so that chains that disagree count as correlated.
+    """
     chains, n = z.shape
     centred = z - z.mean(axis=1, keepdims=True)
     spectrum = np.fft.rfft(centred, n=2 * n, axis=1)

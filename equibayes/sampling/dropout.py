@@ -1,7 +1,4 @@
-"""Random masks on the features of an atom: what makes a dropout network stochastic (appendix A.4 of the paper).
-
-Used by the dropout baseline alone, in training and in prediction.
-"""
+"""Random masks on the features of an atom, for the dropout baseline (appendix A.4 of the paper)."""
 
 from collections.abc import Sequence
 
@@ -24,8 +21,10 @@ def dropout_mask(
 
 
 def prediction_masks(rate: float, samples: torch.Tensor, sizes: Sequence[int], features: int) -> torch.Tensor:
-    """[k, Σ sizes, features]: k fixed masks.  An atom's depends on its place in its structure alone, not on the
-    batch, so that predictions repeat and energies are smooth functions of positions."""
+    """[k, Σ sizes, features]: k fixed masks, which depend on the place of an atom in its structure alone.
+
+    So predictions are reproducible, and energies are smooth functions of positions.
+    """
     key = NoiseKey(0, range(len(samples)))
     longest = dropout_mask(key, 0, (max(sizes), features), rate, samples, STREAM_PREDICT)
     return torch.cat([longest[:, :size] for size in sizes], 1)

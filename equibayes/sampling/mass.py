@@ -1,7 +1,6 @@
 """The mass vector M: the denominator of AMSGrad, adapted during burn-in and then held constant.
 
-With g = ∇û/N, the stochastic gradient per training configuration (Algorithm 1 of the paper; all operations
-elementwise):
+With g = ∇û/N, the stochastic gradient per training configuration (Algorithm 1 of the paper), elementwise:
 
     a_t = (1−β) g² + β a_{t−1},     D_t = max(D_{t−1}, a_t),     M_t = √(D_t/(1−β^t)) + ε.
 
@@ -10,8 +9,6 @@ follows the gradients does not: a chain whose M tracks θ drifts towards M(θ) e
 before M is frozen.  What is frozen is *M* itself.  Freezing a and D but still dividing by 1−β^t would keep M moving
 for thousands of steps, so after the freeze :func:`update` is simply no longer called.
 """
-
-from __future__ import annotations
 
 import math
 from typing import NamedTuple
@@ -33,8 +30,7 @@ class MassState(NamedTuple):
 
 
 def init(like: torch.Tensor, mass: torch.Tensor | float = 1.0) -> MassState:
-    """Before the first update: a = D = 0 and a given M > 0 (default 1), which serves until :func:`update` replaces
-    it."""
+    """Before the first update: a = D = 0 and a given M > 0, used until :func:`update` replaces it."""
     return MassState(
         average=torch.zeros_like(like),
         maximum=torch.zeros_like(like),
@@ -48,8 +44,7 @@ def update(
 ) -> MassState:
     """One adaptation.  ``scaled_gradient`` is g = ∇û/N, [K, P]; ``inplace`` changes and returns ``state`` itself.
 
-    Every torch call below is a single correctly rounded operation, so the bits do not depend on how chains are
-    batched.
+    Every torch call below is a single correctly rounded operation, so the bits do not depend on how chains are batched.
     """
     if not inplace:
         state = MassState(*(tensor.clone() for tensor in state))

@@ -13,8 +13,6 @@ left out of this epoch.  Every epoch has another permutation, so each configurat
 factor N/|batch| stays constant and the gradient unbiased.  A batch larger than N is the whole set.
 """
 
-from __future__ import annotations
-
 import functools
 
 import torch

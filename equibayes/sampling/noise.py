@@ -21,8 +21,6 @@ Why not ``torch.randn`` with a generator reseeded for each (seed, chain, step)? 
 kernel, and costs one Python call per chain.  Compared with a gradient of the network either cost is negligible.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -8,9 +8,8 @@ A run is a burn-in followed by cycles.  The curves, by name (appendix A.3 of the
     restart        γ_i = γ0/2·(cos(iπ/K) + 1)           i = 0 … K−1   γ0 → 0 (cyclical SG-MCMC, Zhang et al. 2020)
     constant       γ_i = γ0                             i = 0 … K−1
 
-One sample per cycle, taken at its end: where γ has returned to 0, or (``constant``) every K steps.  ``rise_and_fall``
-is the safe default.  ``restart`` jumps from γ ≈ 0 to γ0 in one step, which a curvature that grew while γ was small
-may not survive: see ``stability``.
+One sample per cycle, at its end: where γ has returned to 0, or (``constant``) every K steps.  ``rise_and_fall`` is the
+safe default.  ``restart`` jumps from γ ≈ 0 to γ0 in one step, which can be unstable: see ``stability``.
 
 Samples at epoch ends.  With reshuffled epochs the minibatch errors of one epoch cancel almost exactly at its end, so
 phases are lengthened to whole epochs when ``steps_per_epoch`` is given.  Burn-in and cycles may use different batch
@@ -25,8 +24,6 @@ posterior density, where the many weights that the data leave free are 0, far fr
 Langevin time.  A mode of curvature λ relaxes at the rate λ/(NM) per unit of Σγ: consecutive samples of one chain have
 the correlation exp(−λ/(NM)·Σγ), with the sum over the steps between them.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
@@ -159,8 +156,7 @@ class Schedule:
 
     @property
     def sample_steps(self) -> list[int]:
-        """Steps after which θ is kept.  Never before the freeze: a chain with a changing mass samples another
-        density."""
+        """Steps after which θ is kept; never before the freeze: with a changing mass another density is sampled."""
         ends = [self.burn_in_steps + (c + 1) * self.cycle_steps - 1 for c in range(self.cycles.count)]
         first = self.burn_in_steps - 1
         return [first, *ends] if self.burn_in.collect and first >= self.freeze_mass_at else ends
@@ -187,8 +183,7 @@ class Schedule:
     def _learning_rate(self, steps: np.ndarray) -> np.ndarray:
         i = (steps - self.burn_in_steps) % self.cycle_steps
         curves = {
-            # i + 1: the printed formula is 0 at i = 0, a step that would do nothing; so the cycle ends on its other
-            # zero
+            # i + 1: at i = 0 the formula is 0 and the step would do nothing; the cycle ends on its other zero
             "rise_and_fall": lambda: rise_and_fall(i + 1, self.cycle_steps // 2, self.cycles.peak),
             "restart": lambda: restart(i, self.cycle_steps, self.cycles.peak),
             "constant": lambda: np.full(len(i), self.cycles.peak),

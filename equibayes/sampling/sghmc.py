@@ -8,7 +8,7 @@ State.  Instead of the paper's v we keep the normalised momentum r = M^(−1/2) 
 are. With Δt = √(αγ/N) the two are related by v = r·√(αM/(Nγ)).  No 1/γ occurs, so γ = 0 is harmless, a jump of γ
 needs no correction (keeping v would change the sampled density), and mean(r²) is a thermometer.
 
-Integrators (one gradient a step each; h = Δt M^(−1/2), ξ ~ N(0, I)):
+Integrators (one gradient per step; h = Δt M^(−1/2), ξ ~ N(0, I)):
 
 ``paper``, Algorithm 1 written in r:
 
@@ -28,13 +28,11 @@ So the thermometer of ``paper`` reads T/(1−α/2), 5 % high at α = 0.1, also i
 Temperature.  T multiplies the variance of the injected noise and nothing else; then r ~ N(0, T) and θ ~ exp(−u/T).
 At T = 0 and constant γ the trajectory is AMSGrad's, with first moment v, no bias correction on v, and learning rate γ
 (``paper``) or (1−α/2)γ (``baoa``).  While γ changes, keeping r instead of v multiplies v by √(γ_t/γ_{t+1}): by 1 + 3e-6
-a step in the paper's burn-in, negligible beside the friction.
+per step in the paper's burn-in, negligible compared with the friction.
 
 While the mass adapts, its change from M to M' leaves the physical momentum w = M^(1/2) r alone, as Algorithm 1 does
 (v does not change when M does), hence r ← r·√(M/M').  Once M is frozen the factor is 1 and is not computed.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple

@@ -5,13 +5,11 @@ Both integrators are stable on a Gaussian of curvature λ while κ = γλ/(NM) s
 predicted deviations σ shrink, and the curvature, which goes like 1/σ², outgrows the frozen mass.  A γ that was
 harmless on the way down can then be fatal when a cycle returns to it in one jump.  So, before γ rises:
 
-1. estimate the largest curvature in units of the mass, the top eigenvalue of M^(−1/2) H M^(−1/2)
-(``largest_curvature``), 2. cap γ by it (``max_learning_rate``),
+1. estimate the largest curvature in units of the mass (``largest_curvature``),
+2. cap γ by it (``max_learning_rate``),
 
 and detect a chain that diverges nevertheless (``diverging``), which is cheaper to roll back before NaN than after.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -77,11 +75,9 @@ def _power_iteration(A: VectorMap, start: torch.Tensor, shift: torch.Tensor, ite
 def finite_difference_product(
     gradient: VectorMap, position: torch.Tensor, relative_step: float | None = None
 ) -> VectorMap:
-    """v ↦ Hv ≈ (∇u(θ+ηv) − ∇u(θ−ηv))/(2η), for a model without second derivatives.  ``gradient`` must be
-    deterministic.
+    """v ↦ Hv ≈ (∇u(θ+ηv) − ∇u(θ−ηv))/(2η), for a model without second derivatives.  ``gradient`` must be deterministic.
 
-    η moves θ by ``relative_step`` of its norm; the default, the cube root of the machine precision, balances
-    truncation against rounding.
+    η moves θ by ``relative_step`` of its norm; by default the cube root of the machine precision.
     """
     share = torch.finfo(position.dtype).eps ** (1 / 3) if relative_step is None else relative_step
     size = position.norm(dim=1, keepdim=True).clamp_min(1.0) * share
@@ -114,23 +110,19 @@ def diverging(
     kinetic_factor: float = 2.0,
     potential_rise: float = 2.0,
 ) -> torch.Tensor:
-    """Which chains are diverging, [K] bool, from the last H records of kinetic temperature and û, both [H, K], oldest
-    first.
+    """Which chains are diverging, [K] bool, from recent records of kinetic temperature and û, both [H, K].
 
     A chain is diverging if, in the last record,
     - a value is not finite, or
-    - mean(r²) > T·max(kinetic_factor, 1 + 10√(2/P)).  In equilibrium mean(r²) = T ± T√(2/P), so for a network (P >
-    10³) even
-      1.5 is out of reach of chance; heating by minibatches stays far below 2 at any usable step.  Not judged at T =
-      0, where r is the speed of an optimiser; or
+    - mean(r²) > T·max(kinetic_factor, 1 + 10√(2/P)).  In equilibrium mean(r²) = T ± T√(2/P), so for a network (P > 10³)
+      even 1.5 does not occur by chance; heating by minibatches stays far below 2 at any usable step.  Not judged at
+      T = 0, where r is the speed of an optimiser; or
     - û has risen above its lowest recent value by more than potential_rise·P·max(T, 1).  Equipartition gives u a mean
-    height of
-      PT/2 above the minimum and a scatter of T√(P/2), so a rise of 2PT is far outside, while the end of a noise-free
+      of PT/2 above the minimum and a scatter of T√(P/2), so a rise of 2PT is far outside, while the end of a noise-free
       phase (a rise of PT/2) is not mistaken for a divergence.
 
-    Growth in an unstable mode is exponential, so the verdict comes tens of steps before NaN, provided that records
-    are that frequent.  û of a minibatch scatters by N·sd(ln p)/√|batch|; where that is not small beside P, hand in
-    means over an epoch.
+    An unstable mode grows exponentially, so frequent records show it tens of steps before NaN.  û of a minibatch
+    scatters by N·sd(ln p)/√|batch|; where that is not small compared with P, pass means over an epoch.
     """
     finite = (kinetic[-1].isfinite()) & (potential[-1].isfinite())
     threshold = temperature * max(kinetic_factor, 1 + 10 * (2 / parameters) ** 0.5)

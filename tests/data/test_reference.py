@@ -34,7 +34,7 @@ def test_least_squares_recovers_the_shifts() -> None:
 
 
 def test_least_squares_minimises_the_error_per_atom() -> None:
-    """Against the plain normal equations with one row a frame."""
+    """Against the plain normal equations with one row per frame."""
     data = made(["CH4", "H2O", "CO2", "C2H6", "C2H6"], noise=0.5)
     rows = np.array([[np.sum(s.numbers == z) for z in (1, 6, 8)] for s in data], dtype=float)
     per_atom = rows / rows.sum(1, keepdims=True)

@@ -82,7 +82,7 @@ def test_one_frame_in_memory_at_a_time(path: Path, monkeypatch: pytest.MonkeyPat
         (lambda text: text.replace("\n3\n", "\n4\n", 1), "frame 2: begins with"),
         (lambda text: "nothing\n" + text, "frame 0: begins with 'nothing' instead of an atom count; not an xyz file"),
         (lambda text: text + "\0", "not a text file"),
-        (lambda text: "\n\n", "holds no frames"),
+        (lambda text: "\n\n", "the file is empty"),
     ],
 )
 def test_damage_is_seen_before_any_work(path: Path, damage, words: str) -> None:

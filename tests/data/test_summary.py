@@ -33,7 +33,7 @@ def test_words_for_bundled_data() -> None:
     for part in (
         "bundled:ethanol@train",
         "1000 (numbered from 0)",
-        "9 a frame",
+        "9 per frame",
         "H 6000, C 2000, O 1000",
         "1000 of 1000 under 'energies'",
         "kcal/mol, Ang, kcal/mol/Ang (by the definition of the rMD17 archive)",

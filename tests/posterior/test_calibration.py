@@ -13,7 +13,7 @@ from equibayes.posterior.calibration import (
     Calibration,
     Intervals,
     Rescaling,
-    gaussian_half_widths,
+    gaussian_width,
     spread_of,
 )
 from equibayes.posterior.sigma import Sigma
@@ -117,7 +117,6 @@ def test_intervals() -> None:
         InputError, match=r"no interval of coverage 0.8; the calibration holds 0.9, 0.95: calibrate with"
     ):
         with_calibration.half_widths(0.8)
-    energy, forces = gaussian_half_widths(0.95, 2.0, np.ones((1, 3)))
-    assert energy == pytest.approx(2 * 1.959964)
+    assert gaussian_width(0.95) == pytest.approx(1.959964)
     with pytest.raises(InputError, match="must lie between 0 and 1"):
-        gaussian_half_widths(1.0, 2.0, np.ones((1, 3)))
+        gaussian_width(1.0)

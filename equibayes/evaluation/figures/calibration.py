@@ -47,8 +47,7 @@ def reliability_diagram(results: Sequence[Evaluated]) -> Drawing | None:
 
 
 def sigma_against_error(result: Evaluated) -> Drawing | None:
-    """Quantiles of |error| in bins of equal σ, beside what a Gaussian of that σ would show; None with too few
-    labels."""
+    """Quantiles of |error| in bins of equal σ, and those of a Gaussian of that σ; None with too few labels."""
     parts = force_components(result)
     if len(parts) < 20 * 3:
         return None

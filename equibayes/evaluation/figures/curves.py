@@ -14,8 +14,7 @@ from equibayes.evaluation.normal import central_width
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """Finite errors with their deviations [n], and how many were left out because a label or a prediction is
-    missing."""
+    """Finite errors with their deviations [n]; `missing` counts those left out without label or prediction."""
 
     error: np.ndarray
     sigma: np.ndarray
@@ -37,7 +36,7 @@ def energies(result: Evaluated) -> Components:
 
 
 def components(error: np.ndarray, sigma: np.ndarray) -> Components:
-    """Flat arrays without what is not finite; σ = 0 says nothing and is left out as well."""
+    """Flat arrays; values that are not finite, or with σ = 0, are left out."""
     error, sigma = np.asarray(error, dtype=float).ravel(), np.asarray(sigma, dtype=float).ravel()
     good = np.isfinite(error) & np.isfinite(sigma) & (sigma > 0)
     return Components(error[good], sigma[good], int((~good).sum()))
@@ -64,8 +63,7 @@ def roc_curve(outlier: np.ndarray, score: np.ndarray, points: int = 300) -> tupl
 
 
 def width_at(error: np.ndarray, sigma: np.ndarray, level: float = 0.6827) -> float:
-    """By how much σ is too small: the factor with which ±factor·σ holds that share of errors, over the Gaussian's
-    factor."""
+    """Factor by which σ is too small: the f for which ±f·σ holds that share of errors, over that of a Gaussian."""
     return float(np.quantile(np.abs(error) / sigma, level)) / central_width(level)
 
 

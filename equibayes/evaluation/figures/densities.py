@@ -16,11 +16,7 @@ MOST_BINS = 60
 
 
 def bin_width(values: np.ndarray) -> float:
-    """The paper's 0.01, doubled until bins near the middle hold about 250 values, or halved until there is a shape to
-    see.
-
-    All in kcal/(mol Å).
-    """
+    """The paper's 0.01 kcal/(mol Å), doubled until central bins hold about 250 values, or halved to show a shape."""
     width = BIN_WIDTH * KCAL
     spread = float(np.quantile(np.abs(values), 0.68)) if len(values) else 0.0
     while 0 < spread < 3 * width:
@@ -31,7 +27,7 @@ def bin_width(values: np.ndarray) -> float:
 
 
 def density_of_errors(result: Evaluated) -> Drawing | None:
-    """Observed beside predicted density of force errors; None without force labels."""
+    """Observed and predicted density of force errors; None without force labels."""
     parts = force_components(result)
     if len(parts) < 2:
         return None
@@ -44,14 +40,10 @@ def density_of_errors(result: Evaluated) -> Drawing | None:
     observed, predicted, middle = density.observed / width, density.predicted / width, len(density.left) // 2
     alt = (
         f"Density of force errors of {result.name}, observed and predicted: at zero error {observed[middle]:.2f} "
-        "observed "
-        f"and {predicted[middle]:.2f} predicted per {_UNIT}."
+        f"observed and {predicted[middle]:.2f} predicted per {_UNIT}."
     )
-    return Drawing(
-        f"error-density-{slug(result.name)}",
-        alt,
-        _pair(edges, observed, predicted, "error of a force component", len(parts)),
-    )
+    drawn = _pair(edges, observed, predicted, "error of a force component", len(parts))
+    return Drawing(f"error-density-{slug(result.name)}", alt, drawn)
 
 
 def histogram_of_forces(result: Evaluated) -> Drawing | None:

@@ -3,6 +3,7 @@
 import io
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ class Drawing:
         for ending in ("svg", "pdf"):
             path = make_folder(folder) / f"{self.name}.{ending}"
             content = self._render(ending)
-            write_atomically(path, lambda temporary, content=content: temporary.write_bytes(content))  # type: ignore[misc]
+            write_atomically(path, partial(Path.write_bytes, data=content))
             written.append(path)
         return written
 

@@ -11,7 +11,7 @@ from equibayes.evaluation.figures.style import KCAL, MEV, colour, figure, series
 from equibayes.evaluation.metrics import roc_auc
 
 FEWEST = 10
-"""A curve through fewer values than this says nothing."""
+"""Fewest values for which a curve is drawn."""
 
 
 def roc_curves(results: Sequence[Evaluated], threshold: float) -> Drawing | None:
@@ -40,8 +40,7 @@ def roc_curves(results: Sequence[Evaluated], threshold: float) -> Drawing | None
 
 
 def error_of_remaining(results: Sequence[Evaluated]) -> Drawing | None:
-    """Mean |error| of what remains when the most uncertain components are set aside, against their share; None
-    without labels."""
+    """Mean |error| of the rest against the share of most uncertain components set aside; None without labels."""
     shares = np.linspace(0, 0.9, 46)
     said = []
     with styled():
@@ -56,21 +55,16 @@ def error_of_remaining(results: Sequence[Evaluated]) -> Drawing | None:
             look = series(index)
             axis.plot(100 * shares, by_sigma, label=short(result.name), **look)
             axis.plot(100 * shares, by_error, color=look["color"], linewidth=0.9, alpha=0.7, linestyle=(0, (1, 1.5)))
-            said.append(
-                f"{result.name}: {by_sigma[0]:.3g} meV/Å for all, {np.interp(0.2, shares, by_sigma):.3g} without "
-                "a fifth"
-            )
-        axis.set(
-            xlabel="most uncertain fraction set aside / %", ylabel="mean |error| of the rest / (meV/Å)", xlim=(0, 90)
-        )
+            rest = np.interp(0.2, shares, by_sigma)
+            said.append(f"{result.name}: {by_sigma[0]:.3g} meV/Å for all, {rest:.3g} without a fifth")
+        axis.set(xlabel="most uncertain fraction set aside / %", ylabel="mean |error| of the rest / (meV/Å)")
+        axis.set(xlim=(0, 90))
         axis.set_ylim(bottom=0)
         if len(said) > 1:
             axis.legend(loc="lower left")
-    return (
-        Drawing("remaining", f"Error after setting aside the most uncertain. {'; '.join(said)}.", drawn)
-        if said
-        else None
-    )
+    if not said:
+        return None
+    return Drawing("remaining", f"Error after setting aside the most uncertain. {'; '.join(said)}.", drawn)
 
 
 def _mean_of_rest(error: np.ndarray, score: np.ndarray, shares: np.ndarray) -> np.ndarray:

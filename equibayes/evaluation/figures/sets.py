@@ -22,14 +22,13 @@ def species_rows(result: Evaluated) -> list[tuple[str, int, float, float, float]
         if not len(parts):
             continue
         epistemic = components(result.force_error[own], result.force_epistemic[own] + 1e-300).sigma
-        values = (float(np.sqrt(np.mean(np.square(v)))) for v in (parts.error, parts.sigma, epistemic))
-        error, sigma, spread = values
+        error, sigma, spread = (float(np.sqrt(np.mean(np.square(v)))) for v in (parts.error, parts.sigma, epistemic))
         rows.append((symbol(int(number)), int(own.sum()), error, sigma, spread))
     return rows
 
 
 def by_species(result: Evaluated) -> Drawing | None:
-    """RMS error beside RMS σ of every species; None without force labels."""
+    """RMS error and RMS σ of every species; None without force labels."""
     rows = species_rows(result)
     if not rows:
         return None

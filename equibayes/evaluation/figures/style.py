@@ -10,8 +10,7 @@ from typing import Any
 
 from equibayes.units import KCAL_PER_MOL
 
-# name: (light, dark).  The series follow Okabe & Ito, darkened or lightened to keep a contrast of 3:1 with their
-# background.
+# name: (light, dark).  The series follow Okabe & Ito, adjusted to a contrast of 3:1 with their background.
 PALETTE: dict[str, tuple[str, str]] = {
     "ink": ("#1b2128", "#e8ebef"),
     "muted": ("#5a6572", "#a3adb9"),
@@ -28,7 +27,7 @@ PALETTE: dict[str, tuple[str, str]] = {
     "slate": ("#48536b", "#b3bfd9"),
 }
 SERIES = ("blue", "vermillion", "green", "purple", "amber", "sky", "brown", "slate")
-# line styles besides colours, for colour-blind readers and black-and-white print
+# line styles in addition to colours, for colour-blind readers and black-and-white print
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 MEV = 1e3

@@ -2,22 +2,21 @@
 
 from equibayes.evaluation.report import words
 from equibayes.evaluation.report.markup import Html, tag
-from equibayes.evaluation.report.numbers import Numbers, kcal, mev, percent
-from equibayes.evaluation.report.sections import Content, section, warnings_box
+from equibayes.evaluation.report.numbers import Numbers, counted, kcal, mev, percent
+from equibayes.evaluation.report.sections import Content, items, section, warnings_box
 from equibayes.posterior.file import Posterior
 
-# a symbol besides the colour of a badge
+# a symbol in addition to the colour of a badge
 _SIGNS = {"right": "●", "over": "▲", "under": "▼", "unknown": "○"}
 
 
 def headline(content: Content) -> Html:
     agreement, kind = words.chains(content.posterior)
-    compared = words.shift(content.sets)
     return section(
         "summary",
         "In short",
         tag("div", *(_card(each) for each in content.sets), class_="cards"),
-        tag("ul", *(tag("li", line) for line in compared), class_="compare") if compared else "",
+        items(words.shift(content.sets), "compare"),
         tag("p", _badge(_AGREEMENT[kind], kind), " ", agreement),
         warnings_box(words.warnings(content.posterior)),
         tag("p", _sigma_is(content.posterior), class_="hint"),
@@ -30,7 +29,7 @@ _AGREEMENT = {"right": "chains agree", "over": "chains differ", "unknown": "agre
 def _card(numbers: Numbers) -> Html:
     word, kind = words.verdict(numbers)
     sizes = (len(numbers.result.structures), "structure"), (len(numbers.result.number), "atom"), (numbers.k, "sample")
-    size = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in sizes)
+    size = ", ".join(counted(*each) for each in sizes)
     sentences = (words.accuracy, words.meaning, words.calibration, words.outliers, words.energy)
     return tag(
         "article",

@@ -25,8 +25,7 @@ _VOID = {"br", "hr", "input", "col", "meta"}
 
 
 def tag(name: str, *children: Any, **attributes: Any) -> Html:
-    """An element.  `class_` is class, `aria_label` is aria-label; True is an attribute without value, None is left
-    out."""
+    """An element.  `class_` is class, `aria_label` aria-label; True is an attribute without value, None is left out."""
     words = [name]
     for key, value in attributes.items():
         if value is None or value is False:

@@ -17,7 +17,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """values: as in METRICS.json.  The rest is what words need besides; None where there is nothing to count.
+    """values: as in METRICS.json.  The rest is used in the text; None where there is nothing to count.
 
     too_small_68, too_small_95: factor by which σ would have to grow for 68.3 or 95 % of the errors to lie inside
     found: share of the outliers among the tenth of components with the largest σ
@@ -90,13 +90,18 @@ def _numbers(result: Evaluated, values: Values, threshold: float) -> Numbers:
         too_small_68=width_at(parts.error, parts.sigma) if any_labels else None,
         too_small_95=width_at(parts.error, parts.sigma, 0.95) if any_labels else None,
         found=found_outliers(outlier, parts.sigma),
-        typical_force=_rms(labels),
-        stated_sigma=_rms(result.force_sigma[np.isfinite(result.force_sigma)]),
+        typical_force=rms(labels),
+        stated_sigma=rms(result.force_sigma[np.isfinite(result.force_sigma)]),
     )
 
 
-def _rms(values: np.ndarray) -> float | None:
+def rms(values: np.ndarray) -> float | None:
     return float(np.sqrt(np.mean(np.square(values)))) if values.size else None
+
+
+def counted(number: int, what: str) -> str:
+    """1 sample, 4 samples."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def mev(value: float | None, unit: str = "meV/Å") -> str:

@@ -1,10 +1,10 @@
 """Where the numbers come from: data, network, settings."""
 
 import json
-from typing import Any
 
 from equibayes.evaluation.report.markup import Html, tag
 from equibayes.evaluation.report.sections import Content, section
+from equibayes.evaluation.report.words import samples
 from equibayes.posterior.file import Posterior
 from equibayes.version import __version__
 
@@ -15,26 +15,18 @@ def about(posterior: Posterior) -> Html:
     learned = ""
     if data.get("frames"):
         learned = f"Learned from {data['frames']} structures of {data.get('name', 'unknown data')}. "
-    chains = len(set(posterior.chain.tolist()))
-    return tag(
-        "p",
-        f"{learned}A Bayesian NequIP potential for {', '.join(network.type_names)}: {len(posterior)} posterior "
-        f"sample{'s' if len(posterior) != 1 else ''} from {chains} chain{'s' if chains != 1 else ''}.",
-    )
+    return tag("p", f"{learned}A Bayesian NequIP potential for {', '.join(network.type_names)}: {samples(posterior)}")
 
 
 def provenance(content: Content) -> Html:
     posterior = content.posterior
     data, network = posterior.data or {}, posterior.network
-    lines: list[tuple[str, Any]] = [
+    size = f"{posterior.samples.shape[1]} weights"
+    lines = [
         ("data to learn from", data.get("name", "unknown")),
         ("structures", f"{data.get('frames', '?')} to learn from, {data.get('validation_frames', '?')} held back"),
         ("fingerprint", data.get("fingerprint", "unknown")),
-        (
-            "network",
-            f"NequIP, {network.num_layers} layers, l ≤ {network.l_max}, cutoff {network.r_max:g} Å, "
-            f"{posterior.samples.shape[1]} weights",
-        ),
+        ("network", f"NequIP, {network.num_layers} layers, l ≤ {network.l_max}, cutoff {network.r_max:g} Å, {size}"),
         ("written by", f"equibayes {posterior.version}, report by {__version__}"),
         ("units", "energies in eV, forces in eV/Å; 1 kcal/(mol Å) = 43.4 meV/Å"),
     ]
@@ -42,14 +34,14 @@ def provenance(content: Content) -> Html:
     return section(
         "about",
         "Where this comes from",
-        tag("dl", *(part for term, what in lines for part in (tag("dt", term), tag("dd", what)))),
-        tag(
-            "details",
-            tag("summary", "Words used here"),
-            tag("dl", *(p for term, what in _WORDS for p in (tag("dt", term), tag("dd", what)))),
-        ),
+        _definitions(lines),
+        tag("details", tag("summary", "Words used here"), _definitions(_WORDS)),
         tag("details", tag("summary", "All settings of the run"), tag("pre", settings)) if posterior.config else "",
     )
+
+
+def _definitions(lines: list[tuple[str, str]]) -> Html:
+    return tag("dl", *(part for term, what in lines for part in (tag("dt", term), tag("dd", what))))
 
 
 _WORDS = [

@@ -43,16 +43,10 @@ def section(name: str, heading: str, *parts: Any) -> Html:
 
 def figures_of_sets(content: Content, draw: Any, title: str, caption: str, otherwise: str, *, wide: bool) -> Html:
     """The same figure for every data set, side by side."""
-    drawn = [
-        content.figure(
-            draw(each.result),
-            f"{title}, {each.name}" if len(content.sets) > 1 else title,
-            caption,
-            otherwise,
-            wide=wide,
-        )
-        for each in content.sets
-    ]
+    drawn = []
+    for each in content.sets:
+        own = f"{title}, {each.name}" if len(content.sets) > 1 else title
+        drawn.append(content.figure(draw(each.result), own, caption, otherwise, wide=wide))
     return tag("div", *drawn, class_="figures")
 
 
@@ -62,9 +56,8 @@ def accuracy(content: Content) -> Html:
         content,
         figures.by_species,
         "Error and σ by species",
-        "Good: the orange bar is as high as the blue one for every species. The diamond is the part of σ that "
-        "comes from the "
-        "disagreement of posterior samples.",
+        "Good: the orange bar is as high as the blue one for every species. The diamond is the part of σ that comes "
+        "from the disagreement of posterior samples.",
         "no force labels",
         wide=False,
     )
@@ -80,8 +73,8 @@ def accuracy(content: Content) -> Html:
         "accuracy",
         "How far off are the predictions?",
         tables.forces(content.numbers),
-        _energies(content.numbers),
-        tag("ul", *(tag("li", note) for note in notes), class_="notes") if notes else "",
+        tables.energies(content.numbers) if any(n.get("energy_mae") is not None for n in content.numbers) else "",
+        items(notes, "notes"),
         tables.species(content.sets) or "",
         by_species,
         histogram,
@@ -94,18 +87,15 @@ def outliers(content: Content) -> Html:
         figures.roc_curves(results, limit),
         "ROC curves",
         "Sort all force components by σ and flag from the top: how many of those with an error above "
-        f"{limit * KCAL:.3g} kcal/(mol Å) "
-        "are found, against how many good ones are flagged wrongly. Good: steep at the left, towards the upper "
-        "left corner "
-        "(figure 4 of the paper).",
+        f"{limit * KCAL:.3g} kcal/(mol Å) are found, against how many good ones are flagged wrongly. Good: steep at "
+        "the left, towards the upper left corner (figure 4 of the paper).",
         "no data set has both outliers and good components, so there is nothing to tell apart",
     )
     remaining = content.figure(
         figures.error_of_remaining(results),
         "Error without the most uncertain",
-        "Set the components with the largest σ aside, for example to compute them ab initio: the mean error of "
-        "the rest. Good: "
-        "falls steeply. Dotted: the best that any σ could do, sorted by the true error.",
+        "Set the components with the largest σ aside, for example to compute them ab initio: the mean error of the "
+        "rest. Good: falls steeply. Dotted: the best that any σ could do, sorted by the true error.",
         "no force labels",
     )
     both = tag("div", roc, remaining, class_="figures")
@@ -117,9 +107,8 @@ def calibration(content: Content) -> Html:
     diagram = content.figure(
         figures.reliability_diagram(results),
         "Reliability diagram",
-        "Take the interval around each prediction that should hold the share on the horizontal axis; the curve "
-        "shows how many truths "
-        "it contains. Good: on the diagonal. Below it σ is too small, above it too large.",
+        "Take the interval around each prediction that should hold the share on the horizontal axis; the curve shows "
+        "how many truths it contains. Good: on the diagonal. Below it σ is too small, above it too large.",
         "too few labels",
         wide=True,
     )
@@ -127,9 +116,8 @@ def calibration(content: Content) -> Html:
         content,
         figures.sigma_against_error,
         "Errors by predicted σ",
-        "Solid lines: quantiles of the errors among components of similar σ; the bands hold half of them and "
-        "nine tenths. Dotted: "
-        "where these quantiles should lie. Good: solid on dotted, rising from left to right.",
+        "Solid lines: quantiles of the errors among components of similar σ; the bands hold half of them and nine "
+        "tenths. Dotted: where these quantiles should lie. Good: solid on dotted, rising from left to right.",
         "too few labels",
         wide=False,
     )
@@ -154,20 +142,17 @@ def calibration(content: Content) -> Html:
 
 
 def sample_count(content: Content) -> Html | None:
-    names = [each.name for each in content.sets]
-    drawing = figures.by_sample_count(_sorted_by_k(content.numbers, names))
+    by_k = sorted(content.numbers, key=lambda n: n.k)
+    table = [(own.name, [(n.k, n.values) for n in by_k if n.name == own.name]) for own in content.sets]
+    drawing = figures.by_sample_count(table)
     if drawing is None:
         return None
     caption = (
-        "Good: errors fall, likelihood and AUC rise, and coverage comes closer to the dotted line, until more "
-        "samples change "
-        "nothing. Where curves still move at the right end, sample more."
+        "Good: errors fall, likelihood and AUC rise, and coverage comes closer to the dotted line, until more samples "
+        "change nothing. Where curves still move at the right end, sample more."
     )
-    return section(
-        "samples",
-        "How many samples are enough?",
-        tag("div", content.figure(drawing, "Dependence on k", caption, "", wide=True), class_="figures"),
-    )
+    shown = tag("div", content.figure(drawing, "Dependence on k", caption, "", wide=True), class_="figures")
+    return section("samples", "How many samples are enough?", shown)
 
 
 def run(content: Content) -> Html:
@@ -184,9 +169,8 @@ def run(content: Content) -> Html:
     traced = content.figure(
         figures.probe_traces(history),
         "Predictions of every chain during the cycles",
-        "The force components of held-back frames over which the chains differ most. Good: all chains wander "
-        "over the same range. "
-        "Separate bands mean that each chain stays near its own solution.",
+        "The force components of held-back frames over which the chains differ most. Good: all chains wander over the "
+        "same range. Separate bands mean that each chain stays near its own solution.",
         "too few records of held-back frames during the cycles",
         wide=True,
     )
@@ -195,30 +179,17 @@ def run(content: Content) -> Html:
         "run",
         "How did the sampling go?",
         tables.diagnostics(posterior) or tag("p", "The posterior file holds no diagnostics.", class_="absent"),
-        tag("ul", *(tag("li", event) for event in events[:20]), class_="notes") if events else "",
+        items(events[:20], "notes"),
         tag("div", learned, traced, class_="figures"),
     )
 
 
-def _sorted_by_k(
-    numbers: Sequence[Numbers], names: Sequence[str]
-) -> list[tuple[str, list[tuple[int, dict[str, Any]]]]]:
-    by_k = sorted(numbers, key=lambda n: n.k)
-    return [(name, [(n.k, n.values) for n in by_k if n.name == name]) for name in names]
-
-
-def _energies(numbers: Sequence[Numbers]) -> Html:
-    """Their table, where at least one set has labels."""
-    return tables.energies(numbers) if any(n.get("energy_mae") is not None for n in numbers) else Html()
+def items(lines: Sequence[str], kind: str | None = None) -> Html:
+    """A list of lines; nothing where there are none."""
+    return tag("ul", *(tag("li", line) for line in lines), class_=kind) if lines else Html()
 
 
 def warnings_box(lines: list[str]) -> Html:
     if not lines:
         return Html()
-    return tag(
-        "div",
-        tag("strong", "The run says:"),
-        tag("ul", *(tag("li", line) for line in lines)),
-        class_="warning",
-        role="note",
-    )
+    return tag("div", tag("strong", "The run says:"), items(lines), class_="warning", role="note")

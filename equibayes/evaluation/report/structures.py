@@ -1,8 +1,7 @@
 """The most and least certain structures, for the viewer and for a table.
 
-The viewer is our own, on a 2-D canvas: chemiscope (BSD) shows more, but its script adds 3.2 MB to every report and
-needs WebGL, which remote desktops and headless browsers often lack.  What is needed here, rotating balls coloured by
-σ, takes some kilobytes.
+The viewer is our own, a few kilobytes on a 2-D canvas: chemiscope (BSD) shows more, but its script adds 3.2 MB to every
+report and needs WebGL, which remote desktops and headless browsers often lack.
 """
 
 import json
@@ -15,7 +14,7 @@ from equibayes.data.structures import Structure
 from equibayes.evaluation.evaluated import Evaluated
 from equibayes.evaluation.figures.style import MEV
 from equibayes.evaluation.report.markup import Html, table
-from equibayes.evaluation.report.numbers import Numbers
+from equibayes.evaluation.report.numbers import Numbers, rms
 
 SHOWN = 6
 LISTED = 3
@@ -30,8 +29,7 @@ def per_atom(components: np.ndarray) -> np.ndarray:
 
 
 def rank(result: Evaluated) -> tuple[list[int], list[int]]:
-    """Frames with the smallest and with the largest σ of any of their atoms; a frame whose σ is not finite is least
-    certain."""
+    """Frames with the smallest and with the largest σ of any of their atoms; a σ that is not finite is the largest."""
     largest = np.full(len(result.structures), -np.inf)
     np.maximum.at(largest, result.frame, np.nan_to_num(per_atom(result.force_sigma), nan=np.inf))
     order = [int(i) for i in np.argsort(largest, kind="stable") if 0 < len(result.structures[int(i)]) <= MOST_ATOMS]
@@ -43,9 +41,7 @@ def viewer_data(sets: list[Numbers]) -> Html:
     """JSON for the viewer, safe inside a script element."""
     from matplotlib import colormaps
 
-    stops = [
-        [round(255 * float(part)) for part in colour[:3]] for colour in colormaps["cividis"](np.linspace(0, 1, 33))
-    ]
+    stops = np.round(255 * colormaps["cividis"](np.linspace(0, 1, 33))[:, :3]).astype(int).tolist()
     content = {"colours": stops, "elements": _elements(sets), "sets": [_set(each.result) for each in sets]}
     plain = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # a name that holds </script> must not end the element
@@ -63,35 +59,22 @@ def ranking_table(numbers: Numbers) -> Html | None:
             own = np.flatnonzero(result.frame == frame)
             worst = int(own[np.argmax(np.nan_to_num(sigma[own], nan=np.inf))])
             name = f"{symbol(int(result.number[worst]))} {worst - own[0]}"
-            values = (sigma[worst], error[worst], _rms(sigma[own]), _rms(error[own]))
+            values = (sigma[worst], error[worst], rms(sigma[own]) or 0.0, rms(error[own]) or 0.0)
             cells = (f"{value * MEV:.1f}" if np.isfinite(value) else "–" for value in values)
             rows.append([f"{kind}, {place}", str(frame), formula(result.number[own].tolist()), name, *cells])
-    headings = [
-        "rank",
-        "frame",
-        "formula",
-        "most uncertain atom",
-        "its σ, meV/Å",
-        "its error, meV/Å",
-        "σ of all atoms, meV/Å",
-        "error of all, meV/Å",
-    ]
+    headings = ["rank", "frame", "formula", "most uncertain atom"]
+    headings += [f"{what}, meV/Å" for what in ("its σ", "its error", "σ of all atoms", "error of all")]
     title = f"Most and least certain structures of {numbers.name}"
     caption = f"{title}, by the largest σ of an atom; frames and atoms are numbered from 0"
     return table(caption, headings, rows, words=range(4)) if rows else None
-
-
-def _rms(values: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(np.square(values))))
 
 
 def _elements(sets: list[Numbers]) -> dict[str, Any]:
     """Name and covalent radius (Å) by symbol, light elements first."""
     from ase.data import atomic_names
 
-    present = sorted({int(z) for each in sets for z in np.unique(each.result.number)})
-    radii = _radii(np.array(present, dtype=int))
-    return {symbol(z): [atomic_names[z].lower(), round(float(r), 2)] for z, r in zip(present, radii)}
+    present = np.unique(np.concatenate([each.result.number for each in sets])).tolist()
+    return {symbol(z): [atomic_names[z].lower(), round(float(_radii(z)), 2)] for z in present}
 
 
 def _set(result: Evaluated) -> dict[str, Any]:
@@ -132,7 +115,7 @@ def _face(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return turn, centre
 
 
-def _radii(numbers: np.ndarray) -> np.ndarray:
+def _radii(numbers: np.ndarray | int) -> np.ndarray:
     from ase.data import covalent_radii
 
     return covalent_radii[numbers]

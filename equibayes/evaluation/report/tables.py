@@ -16,11 +16,10 @@ Shown = tuple[str, Callable[[Numbers], float | None], str]
 
 
 def _metrics(keys: str) -> list[Shown]:
-    return [(column.heading, partial(_value, column), column.format) for column in select(keys)]
+    def value(column: Column, numbers: Numbers) -> float | None:
+        return column.value(numbers.values)
 
-
-def _value(column: Column, numbers: Numbers) -> float | None:
-    return column.value(numbers.values)
+    return [(column.heading, partial(value, column), column.format) for column in select(keys)]
 
 
 FORCES: list[Shown] = _metrics(
@@ -50,11 +49,8 @@ def forces(numbers: Sequence[Numbers]) -> Html:
 
 
 def energies(numbers: Sequence[Numbers]) -> Html:
-    return _table(
-        "Energies of structures: errors, σ, and the % within the intervals that should contain 68 and 95 %",
-        numbers,
-        ENERGIES,
-    )
+    caption = "Energies of structures: errors, σ, and the % within the intervals that should contain 68 and 95 %"
+    return _table(caption, numbers, ENERGIES)
 
 
 def calibration(numbers: Sequence[Numbers]) -> Html:
@@ -64,39 +60,28 @@ def calibration(numbers: Sequence[Numbers]) -> Html:
 
 def outliers(numbers: Sequence[Numbers]) -> Html:
     limit = numbers[0].threshold
-    return _table(
-        f"Force components with an error above {limit * KCAL:.3g} kcal/(mol Å) ({limit * MEV:.3g} meV/Å)",
-        numbers,
-        OUTLIERS,
-    )
+    caption = f"Force components with an error above {limit * KCAL:.3g} kcal/(mol Å) ({limit * MEV:.3g} meV/Å)"
+    return _table(caption, numbers, OUTLIERS)
 
 
 def species(sets: Sequence[Numbers]) -> Html | None:
-    rows = [
-        [
-            each.name,
-            name,
-            str(atoms),
-            *(_column([value * MEV], ".1f")[0] for value in values),
-            f"{values[0] / values[1]:.2f}" if values[1] else "–",
-        ]
-        for each in sets
-        for name, atoms, *values in species_rows(each.result)
-    ]
+    rows = []
+    for each in sets:
+        for name, atoms, *values in species_rows(each.result):
+            cells = [_column([value * MEV], ".1f")[0] for value in values]
+            rows.append([each.name, name, str(atoms), *cells, f"{values[0] / values[1]:.2f}" if values[1] else ABSENT])
     headings = ["data", "species", "atoms", "RMS error, meV/Å", "RMS σ, meV/Å", "epistemic part, meV/Å", "error / σ"]
     return table("Force components by species", headings, rows, words=(0, 1)) if rows else None
 
 
 def diagnostics(posterior: Posterior) -> Html | None:
     """R-hat, effective sample size and temperatures, each with what it should be."""
-    found = posterior.verdict or {}
+    found = posterior.verdict
+    if not found:
+        return None
+    agreement = "1; below 1.1 the chains agree; from fewer than 20 draws per chain it says little"
     lines = [
-        (
-            "R-hat of predicted forces",
-            "r_hat_forces",
-            ".3f",
-            "1; below 1.1 the chains agree; from fewer than 20 draws per chain it says little",
-        ),
+        ("R-hat of predicted forces", "r_hat_forces", ".3f", agreement),
         ("effective sample size, forces", "ess_forces", ".0f", "large: at least some tens per chain"),
         ("R-hat of the log posterior", "r_hat_log_posterior", ".3f", "1"),
         ("effective sample size, log posterior", "ess_log_posterior", ".0f", "large"),
@@ -104,18 +89,14 @@ def diagnostics(posterior: Posterior) -> Html | None:
         ("heating by minibatches, at most", "temperature_rise_bound", ".3g", "well below 1"),
     ]
     rows = [
-        [name, format(found[key], form) if isinstance(found.get(key), (int, float)) else "–", right]
+        [name, format(found[key], form) if isinstance(found.get(key), (int, float)) else ABSENT, right]
         for name, key, form, right in lines
     ]
     failed = found.get("failed_chains") or []
     rows.append(["chains abandoned", ", ".join(map(str, failed)) or "none", "none"])
     events = found.get("events") or []
     rows.append(["interventions of the guard", str(len(events)), "none or few"])
-    return (
-        table("Diagnostics of the chains, without unit", ["quantity", "value", "expected"], rows, words=(0, 2))
-        if found
-        else None
-    )
+    return table("Diagnostics of the chains, without unit", ["quantity", "value", "expected"], rows, words=(0, 2))
 
 
 def _table(caption: str, numbers: Sequence[Numbers], columns: list[Shown]) -> Html:
@@ -133,8 +114,4 @@ def _column(values: Sequence[float | None], form: str) -> list[str]:
     places = int(form[1])
     if places and largest:
         places = min(max(places, 1 - floor(log10(largest))), 7)
-    return [_cell(value, f".{places}f") for value in values]
-
-
-def _cell(value: float | None, form: str) -> str:
-    return ABSENT if value is None else format(value, form).replace("-", "−")
+    return [ABSENT if value is None else f"{value:.{places}f}".replace("-", "−") for value in values]

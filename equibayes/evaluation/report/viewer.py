@@ -5,9 +5,8 @@ from equibayes.evaluation.report.markup import Html, tag
 from equibayes.evaluation.report.sections import Content, section
 
 _HELP = (
-    "Drag to turn, Ctrl and wheel to zoom, point at an atom for its values. With the keyboard: arrows, + and −, "
-    "N and P for atoms, "
-    "0 to start again."
+    "Drag to turn, Ctrl and wheel to zoom, point at an atom for its values. With the keyboard: arrows, + and −, N and "
+    "P for atoms, 0 to start again."
 )
 
 
@@ -50,8 +49,7 @@ def _view(side: str, heading: str) -> Html:
         tabindex="0",
         role="application",
         aria_label=f"Three-dimensional view of a {heading.lower()} structure. Arrow keys turn, plus and minus "
-        "zoom, N and P go from "
-        "atom to atom, 0 starts again.",
+        "zoom, N and P go from atom to atom, 0 starts again.",
         aria_describedby=f"viewer-{side}-atom",
     )
     return tag(

@@ -3,7 +3,8 @@
 from typing import Any
 
 from equibayes.evaluation.figures.style import KCAL
-from equibayes.evaluation.report.numbers import Numbers, digits, kcal, mev, percent
+from equibayes.evaluation.print_tables import by_reason
+from equibayes.evaluation.report.numbers import Numbers, counted, digits, kcal, mev, percent
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
 from equibayes.run.verdict import LITTLE, R_HAT_LIMIT, too_few_draws
@@ -29,11 +30,9 @@ def accuracy(numbers: Numbers) -> str:
     error, typical = numbers.get("force_mae"), numbers.typical_force
     if error is None:
         return f"The force error is not known{_because(numbers, 'force_mae')}."
-    share = (
-        f", {digits(100 * error / typical, 2)}\u00a0% of a typical force component ({mev(typical)} RMS)"
-        if typical
-        else ""
-    )
+    share = ""
+    if typical:
+        share = f", {digits(100 * error / typical, 2)}\u00a0% of a typical force component ({mev(typical)} RMS)"
     return f"A predicted force component is off by {mev(error)} on average ({kcal(error)}){share}."
 
 
@@ -86,9 +85,8 @@ def outliers(numbers: Numbers) -> str:
     if not numbers.components:
         return "Without force labels outliers cannot be counted."
     if not numbers.outliers:
-        return (
-            f"No force component has an error above {limit}: there are no outliers to find, and ROC AUC has no value."
-        )
+        none = f"No force component has an error above {limit}"
+        return f"{none}: there are no outliers to find, and ROC AUC has no value."
     share = numbers.outliers / numbers.components
     count = f"{numbers.outliers} of {numbers.components} components ({percent(share, 1)}) have an error above {limit}"
     if auc is None:
@@ -117,38 +115,33 @@ def shift(sets: list[Numbers]) -> list[str]:
             judged = "σ follows" if kept > 0.8 else "σ follows in part" if kept > 0.3 else "σ hardly notices"
         else:
             judged = "no harder for the model"
-        said.append(
-            f"{other.name} against {first.name}: errors {digits(error)} times, σ {digits(sigma)} times as large: "
-            f"{judged}."
-        )
+        growth = f"errors {digits(error)} times, σ {digits(sigma)} times as large"
+        said.append(f"{other.name} against {first.name}: {growth}: {judged}.")
     return said
 
 
 def chains(posterior: Posterior) -> tuple[str, str]:
     """Whether the chains agree, and a kind as in `verdict`."""
     found: dict[str, Any] = posterior.verdict or {}
-    count = len(set(posterior.chain.tolist()))
-    many = ["" if number == 1 else "s" for number in (len(posterior), count)]
-    samples = f"{len(posterior)} posterior sample{many[0]} from {count} chain{many[1]}."
+    origin = samples(posterior)
     r_hat, ess = found.get("r_hat_forces"), found.get("ess_forces")
     if not isinstance(r_hat, (int, float)):
         why = found.get("convergence_undefined_because") or "the run left no diagnostics"
-        return f"{samples} Whether the chains agree cannot be told: {why}.", "unknown"
+        return f"{origin} Whether the chains agree cannot be told: {why}.", "unknown"
     size = f", effective sample size {ess:.0f}" if isinstance(ess, (int, float)) else ""
+    measured = f"R-hat of predicted forces {r_hat:.2f}"
     if r_hat <= R_HAT_LIMIT:
-        return f"{samples} The chains agree: R-hat of predicted forces {r_hat:.2f} (1 is agreement){size}.", "right"
+        return f"{origin} The chains agree: {measured} (1 is agreement){size}.", "right"
     if too_few_draws(found):
         draws = f"{found['draws_per_chain']} draws per chain; {LITTLE}"
-        return (
-            f"{samples} Whether the chains agree is undecided: R-hat of predicted forces {r_hat:.2f} ({draws}).",
-            "unknown",
-        )
-    return (
-        f"{samples} The chains stay apart: R-hat of predicted forces {r_hat:.2f} (1 is agreement){size}. Their "
-        "disagreement "
-        "is part of σ.",
-        "over",
-    )
+        return f"{origin} Whether the chains agree is undecided: {measured} ({draws}).", "unknown"
+    apart = f"The chains stay apart: {measured} (1 is agreement){size}."
+    return f"{origin} {apart} Their disagreement is part of σ.", "over"
+
+
+def samples(posterior: Posterior) -> str:
+    chains = len(set(posterior.chain.tolist()))
+    return f"{counted(len(posterior), 'posterior sample')} from {counted(chains, 'chain')}."
 
 
 def recalibration(posterior: Posterior) -> str:
@@ -183,15 +176,11 @@ def missing(numbers: Numbers) -> list[str]:
     said = []
     if numbers.missing:
         total = numbers.missing + numbers.components
-        said.append(
-            f"{numbers.missing} of {total} force components have no label or no finite prediction and are not in "
-            "the figures."
-        )
-    why: dict[str, list[str]] = {}
-    for key, reason in (numbers.values.get("reasons") or {}).items():
-        why.setdefault(str(reason), []).append(_spoken(key))
-    for reason, keys in why.items():
-        shown = ", ".join(keys) if len(keys) < 5 else f"{', '.join(keys[:3])} and {len(keys) - 3} more"
+        count = f"{numbers.missing} of {total} force components"
+        said.append(f"{count} have no label or no finite prediction and are not in the figures.")
+    for reason, keys in by_reason(numbers.values.get("reasons") or {}).items():
+        names = [_spoken(key) for key in keys]
+        shown = ", ".join(names) if len(names) < 5 else f"{', '.join(names[:3])} and {len(names) - 3} more"
         said.append(f"No value for {shown}: {reason}.")
     return said
 
