@@ -7,6 +7,7 @@ pass. Features: one *arena* per chain holds, for each of the four versions (see 
     gate  →  next x
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -52,21 +53,19 @@ class LayerArena:
 
     @cached_property
     def collected(self) -> dict[Irrep, int]:
-        widths = {irrep: self.layer.collected(irrep) for irrep in self.layer.outputs}
-        return self._blocks(self._end(self.y, self.layer.inputs), widths)
+        return self._blocks(self._end(self.y, self.layer.inputs), self._widths(self.layer.collected))
 
     @cached_property
     def z(self) -> dict[Irrep, int]:
-        widths = {irrep: self.layer.collected(irrep) for irrep in self.layer.outputs}
-        return self._blocks(self._end(self.collected, widths), self.before_gate)
-
-    @property
-    def before_gate(self) -> dict[Irrep, int]:
-        return {irrep: self.layer.before_gate(irrep) for irrep in self.layer.outputs}
+        start = self._end(self.collected, self._widths(self.layer.collected))
+        return self._blocks(start, self._widths(self.layer.before_gate))
 
     @property
     def end(self) -> int:
-        return self._end(self.z, self.before_gate)
+        return self._end(self.z, self._widths(self.layer.before_gate))
+
+    def _widths(self, of: Callable[[Irrep], int]) -> dict[Irrep, int]:
+        return {irrep: of(irrep) for irrep in self.layer.outputs}
 
     def _blocks(self, start: int, widths: dict[Irrep, int]) -> dict[Irrep, int]:
         sizes = [irrep.dim * width * self.nodes for irrep, width in widths.items()]
@@ -79,15 +78,11 @@ class LayerArena:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Division of long sums of z and x̄ into pieces, so that a few atoms keep a GPU busy; the gate adds them up.
-
-    apart: from one piece of a result to the next in an arena;  typed: what a block of weights of the species costs,
-    in blocks.
-    """
+    """Division of long sums of z and x̄ into pieces, so that a few atoms keep a GPU busy; the gate adds them up."""
 
     count: int = 1
-    apart: int = 0
-    typed: int = 1
+    apart: int = 0  # from one piece of a result to the next in an arena
+    typed: int = 1  # what a block of weights of the species costs, in blocks
 
     def divide(self, job: Job, tile: int, along: tuple[int, int]) -> list[Job]:
         """along: numbers from one row of the inner length to the next, in both matrices."""
@@ -137,12 +132,9 @@ class Jobs:
     gradients: list[Job]
 
 
-def layer_jobs(
-    arena: LayerArena, places: WeightPlaces, number: int, types: int, tile: int, pieces: Pieces, *, first: bool
-) -> Jobs:
-    """`tile`: columns of a program; a job is one component of one irrep and one tile of columns, and one piece of a
-    sum."""
-    layer = arena.layer
+def layer_jobs(arena: LayerArena, places: WeightPlaces, number: int, types: int, tile: int, pieces: Pieces) -> Jobs:
+    """A job is one component of one irrep, one tile of columns (`tile` wide), and one piece of a sum."""
+    layer, first = arena.layer, number == 0
     before, after, after_back, before_back, gradients = [], [], [], [], []
     versions = 1 if first else 2  # the embedding does not move with the atoms
     for irrep, size in layer.inputs.items():
@@ -210,6 +202,5 @@ def _tiles(
 
 def common_tile(layers: list[LayerPlan]) -> int:
     """The largest tile that divides the channels of every irrep."""
-    return min(
-        channel_block(channels) for layer in layers for channels in (*layer.inputs.values(), *layer.outputs.values())
-    )
+    channels = (count for layer in layers for count in (*layer.inputs.values(), *layer.outputs.values()))
+    return min(channel_block(count) for count in channels)
