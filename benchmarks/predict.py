@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from command import parse, ran_job, save
+from command import number_table, parse, ran_job, save
 from contestants import Official, ethanol_config, ethanol_frames
 from measure import MemoryPeak, in_fresh_process, interleaved
 from rich.console import Console
-from rich.table import Table
 
 from equibayes.allocator import keep_freed_memory
 from equibayes.bayes.model import StochasticModel
@@ -155,9 +154,10 @@ def job(request: dict[str, Any]) -> dict[str, Any]:
 
 def show(result: dict[str, Any], threads: int, console: Console) -> None:
     part = result["speed"]
-    table = Table(title=f"{part['frames']} ethanol molecules, {part['preset']} network, {threads} threads")
-    for column in ("", "time", "structures a second", "faster"):
-        table.add_column(column, justify="right" if column else "left")
+    table = number_table(
+        f"{part['frames']} ethanol molecules, {part['preset']} network, {threads} threads",
+        ("", "time", "structures a second", "faster"),
+    )
     for contestant, row in part["rows"].items():
         spread = f"{row['seconds']:.2f} s ± {row['spread'] * 50:.0f} %"
         table.add_row(contestant, spread, f"{row['structures_per_second']:.1f}", f"{row['faster']:.2f} ×")
@@ -168,9 +168,10 @@ def show(result: dict[str, Any], threads: int, console: Console) -> None:
         f"the same: largest difference {part['force_disagreement']:.1e}.  Official in batches of {part['official_batch']}, its best."
     )
     part = result["streaming"]
-    table = Table(title=f"equibayes predict, {part['preset']} network, k = {part['k']}, {threads} threads")
-    for column in ("frames", "time", "frames a second", "peak memory", "input", "output"):
-        table.add_column(column, justify="right")
+    table = number_table(
+        f"equibayes predict, {part['preset']} network, k = {part['k']}, {threads} threads",
+        ("frames", "time", "frames a second", "peak memory", "input", "output"),
+    )
     for row in part["rows"]:
         table.add_row(
             str(row["frames"]),

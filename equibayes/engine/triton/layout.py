@@ -156,9 +156,8 @@ def layer_jobs(arena: LayerArena, places: WeightPlaces, number: int, types: int,
                 back = [x + column, row, *back]
                 before_back += [back] if first else pieces.divide(back, tile, (1, 1))
         if irrep in layer.sources:
-            gradients += _tiles(
-                places.of[own], size, size, arena.x[irrep], size, arena.y[irrep], size, irrep.dim, -1, versions, tile
-            )
+            sides = arena.x[irrep], arena.y[irrep]
+            gradients += _tiles(tile, places.of[own], size, size, *sides, irrep.dim, -1, versions)
     for irrep in layer.outputs:
         size, width = layer.collected(irrep), layer.before_gate(irrep)
         own = f"layer{number}.linear_2.{irrep}"
@@ -175,29 +174,24 @@ def layer_jobs(arena: LayerArena, places: WeightPlaces, number: int, types: int,
                 after += pieces.divide(job, tile, (width, width))
             for column in range(0, size, tile):
                 after_back.append([collected + column, row, z, z_row, width, places.of[own] + column * width, width])
-        gradients += _tiles(
-            places.of[own], size, width, arena.collected[irrep], size, arena.z[irrep], width, irrep.dim, -1, 2, tile
-        )
+        sides = arena.collected[irrep], arena.z[irrep]
+        gradients += _tiles(tile, places.of[own], size, width, *sides, irrep.dim, -1, 2)
         if irrep in layer.self_connection:
+            sides = arena.x[irrep], arena.z[irrep]
             for kind in range(types):
                 start = places.of[connection] + kind * inputs * width
-                gradients += _tiles(
-                    start, inputs, width, arena.x[irrep], inputs, arena.z[irrep], width, irrep.dim, kind, versions, tile
-                )
+                gradients += _tiles(tile, start, inputs, width, *sides, irrep.dim, kind, versions)
     # long jobs first, so that none is left over at the end
     gradients.sort(key=lambda job: -job[6] * job[8] * (1 if job[7] < 0 else 0.5))
     return Jobs(before, after, after_back, before_back, gradients)
 
 
 def _tiles(
-    out: int, inner: int, width: int, left: int, left_row: int, right: int, right_row: int, blocks: int, kind: int, versions: int,
-    tile: int,
-) -> list[Job]:  # fmt: skip
-    return [
-        [out + i * width + c, width, left + i, left_row, right + c, right_row, blocks, kind, versions]
-        for i in range(0, inner, tile)
-        for c in range(0, width, tile)
-    ]
+    tile: int, out: int, inner: int, width: int, left: int, right: int, blocks: int, kind: int, versions: int
+) -> list[Job]:
+    """Jobs of the gradient of one matrix [inner, width]; see `kernels.weight_gradient`."""
+    places = [(i, c) for i in range(0, inner, tile) for c in range(0, width, tile)]
+    return [[out + i * width + c, width, left + i, inner, right + c, width, blocks, kind, versions] for i, c in places]
 
 
 def common_tile(layers: list[LayerPlan]) -> int:
