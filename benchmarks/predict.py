@@ -168,19 +168,11 @@ def show(result: dict[str, Any], threads: int, console: Console) -> None:
         f"the same: largest difference {part['force_disagreement']:.1e}.  Official in batches of {part['official_batch']}, its best."
     )
     part = result["streaming"]
-    table = number_table(
-        f"equibayes predict, {part['preset']} network, k = {part['k']}, {threads} threads",
-        ("frames", "time", "frames a second", "peak memory", "input", "output"),
-    )
+    title = f"equibayes predict, {part['preset']} network, k = {part['k']}, {threads} threads"
+    table = number_table(title, ("frames", "time", "frames a second", "peak memory", "input", "output"))
     for row in part["rows"]:
-        table.add_row(
-            str(row["frames"]),
-            f"{row['seconds']:.0f} s",
-            f"{row['frames'] / row['seconds']:.0f}",
-            f"{row['peak_mib']:.0f} MiB",
-            f"{row['input_mib']:.0f} MiB",
-            f"{row['output_mib']:.0f} MiB",
-        )
+        sizes = (f"{row[name]:.0f} MiB" for name in ("peak_mib", "input_mib", "output_mib"))
+        table.add_row(str(row["frames"]), f"{row['seconds']:.0f} s", f"{row['frames'] / row['seconds']:.0f}", *sizes)
     console.print(table)
     times = part["rows"][-1]["frames"] / part["rows"][0]["frames"]
     console.print(f"With {times:g} times the frames the peak grows by {part['peak_grows_by_mib']:.0f} MiB.")

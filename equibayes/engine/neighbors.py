@@ -23,14 +23,10 @@ from equibayes.data.graph import EMPTY_SLOT_DISTANCE, Graph
 from equibayes.errors import InputError
 
 AT_ONCE = 1 << 20
-# Relative margin of the bins, so that no pair is lost by rounding.
-ROOM = 1e-6
-# Bins along one direction at most, so that the number of a bin fits into 63 bits.
-MAX_BINS = 1 << 20
-# Two instead of one: half as many candidate pairs, and still fewer bins to look into than pairs to measure.
-BINS_PER_CUTOFF = 2
-# Bins around one bin at most; reached where a cell is thinner than about a sixtieth of the cutoff in all directions.
-MAX_STENCIL = 1 << 21
+ROOM = 1e-6  # relative margin of the bins, so that no pair is lost by rounding
+MAX_BINS = 1 << 20  # along one direction, so that the number of a bin fits into 63 bits
+BINS_PER_CUTOFF = 2  # half as many candidate pairs as with 1, and still fewer bins to look into than pairs to measure
+MAX_STENCIL = 1 << 21  # bins around one; exceeded if a cell is about 60 times thinner than the cutoff in all directions
 
 
 class TorchNeighborList(NamedTuple):

@@ -149,10 +149,9 @@ def check_predictions(
     model, flat, forward = model_with_weights(config, chains, 0, device)
     fused = TritonModel(model, precision)
     for turn in range(2):
-        moved = [s.positions + 0.05 * turn * np.cos(s.positions) for s in frames]
-        graph = concatenate([graph_at(s, positions, config.r_max) for s, positions in zip(frames, moved)])
-        expected = model(flat, graph)
-        found = fused.forward(forward, graph.to(device))
+        moved = ((frame, frame.positions + 0.05 * turn * np.cos(frame.positions)) for frame in frames)
+        graph = concatenate([graph_at(*each, config.r_max) for each in moved])
+        expected, found = model(flat, graph), fused.forward(forward, graph.to(device))
     yield from compare(name, found, expected, PREDICTIONS, LIMITS[precision])
     if bool(graph.volume.isfinite().all()):
         yield Check(f"{name}: stress", relative(found.stress, expected.stress), LIMITS[precision])
@@ -212,9 +211,8 @@ def check_gradient(
     """û, its gradient by all weights, and that a second run gives the same bits."""
     from equibayes.engine.triton.potential import TritonPotential
 
-    model, prior = StochasticModel(config), StandardNormal()
+    model, prior, batch = StochasticModel(config), StandardNormal(), len(frames) - 1
     flat = weights(model, chains, 2)
-    batch = len(frames) - 1
     generator = torch.Generator().manual_seed(0)
     chosen = torch.stack([torch.randperm(len(frames), generator=generator)[:batch] for _ in range(chains)])
     reference = Potential(model, data(frames, config, torch.float64, "cpu"), prior)(flat, chosen)
@@ -302,8 +300,7 @@ def check_noise(size: int, device: str) -> Iterator[Check]:
     from equibayes.engine.triton.update import draw
 
     seed, chains, quads = 2**45 + 3, (0, 7, 12345), 64
-    out = torch.full((len(chains), size), torch.nan, device=device)
-    step = torch.tensor([123456], device=device)
+    out, step = torch.full((len(chains), size), torch.nan, device=device), torch.tensor([123456], device=device)
     identities = torch.tensor(chains, dtype=torch.int32, device=device)
     draw[(-(-size // (4 * quads)), len(chains))](out, identities, seed, step, 0, size, QUADS=quads)
     expected = standard_normal(NoiseKey(seed, chains), 123456, size, dtype=torch.float64)

@@ -1,16 +1,4 @@
-"""Graphs as the kernels read them: atoms sorted by species, pairs of atoms instead of directed edges.
-
-| field   | shape     |                                                                                                     |
-|---------|-----------|-----------------------------------------------------------------------------------------------------|
-| species | [G, N]    | type of each atom; rows of one type lie together as far as possible                                  |
-| degree  | [G, N]    | filled slots                                                                                        |
-| sender  | [G, N, D] | neighbour in each slot, filled slots first                                                          |
-| pair    | [G, N, D] | 2·pair + direction: 0 where the vector to the neighbour is the pair's, 1 where it is its opposite    |
-| vector  | [G, Q, 3] | Å, from the first atom of a pair to the second; beyond every cutoff in padding rows                 |
-| ends    | [G, Q, 2] | first and second atom                                                                               |
-
-All int32; vectors as the Graph has them.
-"""
+"""Graphs as the kernels read them: atoms sorted by species, pairs of atoms instead of directed edges."""
 
 from dataclasses import dataclass, fields
 
@@ -21,15 +9,17 @@ from equibayes.data.graph import EMPTY_SLOT_DISTANCE, Graph
 
 @dataclass(frozen=True)
 class Pairs:
-    """See the table at the top of this file; `order` [G, N] is the atom of the Graph that each row holds."""
+    """G groups of N atoms with D slots and Q pairs each; all int32 but vectors, which are as in the Graph, and order."""
 
-    species: torch.Tensor
-    degree: torch.Tensor
-    sender: torch.Tensor
-    pair: torch.Tensor
-    vector: torch.Tensor
-    ends: torch.Tensor
-    order: torch.Tensor
+    species: torch.Tensor  # [G, N] type of each atom; rows of one type lie together as far as possible
+    degree: torch.Tensor  # [G, N] filled slots
+    sender: torch.Tensor  # [G, N, D] neighbour in each slot, filled slots first
+    pair: (
+        torch.Tensor
+    )  # [G, N, D] 2·pair + direction: 0 if the vector to the neighbour is the pair's, 1 if its opposite
+    vector: torch.Tensor  # [G, Q, 3] Å, from first to second atom of a pair; beyond every cutoff in padding rows
+    ends: torch.Tensor  # [G, Q, 2] first and second atom
+    order: torch.Tensor  # [G, N] the atom of the Graph that each row holds
 
     def to(self, device: torch.device | str) -> "Pairs":
         return Pairs(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
