@@ -164,8 +164,9 @@ def show(result: dict[str, Any], threads: int, console: Console) -> None:
     console.print(table)
     verdict = "reached" if part["rows"]["ours, k = 8"]["faster"] >= GOAL else "NOT reached"
     console.print(
-        f"k = 8 costs {part['cost_of_k8_over_k1']:.2f} times k = 1.  Goal of {GOAL:g} times: {verdict}.  The mean forces of both are "
-        f"the same: largest difference {part['force_disagreement']:.1e}.  Official in batches of {part['official_batch']}, its best."
+        f"k = 8 costs {part['cost_of_k8_over_k1']:.2f} times k = 1.  Goal of {GOAL:g} times: {verdict}.  The mean "
+        f"forces of both are the same: largest difference {part['force_disagreement']:.1e}.  Official in batches of "
+        f"{part['official_batch']}, its best."
     )
     part = result["streaming"]
     title = f"equibayes predict, {part['preset']} network, k = {part['k']}, {threads} threads"

@@ -1,7 +1,7 @@
 """Which cut of the work into programs is fastest on this GPU?  `Tuning` holds what was found on one H200.
 
-    python benchmarks/tuning.py --data frames.npz                        results/speed/tuning-mixed.json; five minutes on 16 cores
-    python benchmarks/tuning.py --data frames.npz --compile              the first part alone, which leaves the GPU to others
+    python benchmarks/tuning.py --data frames.npz            results/speed/tuning-mixed.json; five minutes on 16 cores
+    python benchmarks/tuning.py --data frames.npz --compile  the first part alone, which leaves the GPU to others
 
 For ethanol and aspirin with 1 and 8 chains of 32 frames a whole step of the sampler, and for one aspirin and 1000
 silicon atoms energy and forces from 8 samples (all as in `step.py`): the time as it is, with each number of `Tuning`

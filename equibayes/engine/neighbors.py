@@ -180,9 +180,8 @@ def _into_bins(positions: torch.Tensor, cell: np.ndarray, pbc: np.ndarray, r_max
 def _box(cell: np.ndarray, pbc: np.ndarray) -> np.ndarray:
     """[3, 3] Å: the periodic lattice vectors, completed by unit vectors at right angles to them and to each other."""
     if not np.isfinite(cell[pbc]).all() or np.linalg.matrix_rank(cell[pbc]) < pbc.sum():
-        raise InputError(
-            f"cell {cell.tolist()} Å: its periodic vectors do not span a box; give a cell with a volume, or set pbc to False"
-        )
+        problem = f"cell {cell.tolist()} Å: its periodic vectors do not span a box"
+        raise InputError(f"{problem}; give a cell with a volume, or set pbc to False")
     if not pbc.any():
         return np.eye(3)
     box = cell.copy()
@@ -195,9 +194,8 @@ def _stencil(bin_vectors: np.ndarray, height: np.ndarray, width: float, furthest
     # the second term keeps rounding from adding a layer of bins that is not needed
     reach = np.minimum(np.ceil(width / height - 0.1 * ROOM), furthest)
     if np.prod(2 * reach + 1) > MAX_STENCIL:
-        raise InputError(
-            f"the cell is too thin for a cutoff of {width:.3g} Å: {height.min():.3g} Å; repeat it, or check its unit of length"
-        )
+        problem = f"the cell is too thin for a cutoff of {width:.3g} Å: {height.min():.3g} Å"
+        raise InputError(f"{problem}; repeat it, or check its unit of length")
     axes = [np.arange(-r, r + 1, dtype=np.int64) for r in reach.astype(np.int64)]
     every = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
     later = every[len(every) // 2 :]

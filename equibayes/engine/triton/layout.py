@@ -30,7 +30,6 @@ class WeightPlaces:
         starts = [0, *accumulate(sizes)]
         self.size = starts[-1]
         self.of = dict(zip(layout.names, starts))
-        self.shape = {parameter.name: parameter.shape for parameter in layout.parameters}
         # [P]: the place of each entry of the flat buffer
         self.flat = torch.cat([torch.arange(n) + start for n, start in zip(layout.sizes, starts)]).int()
 

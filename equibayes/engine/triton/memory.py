@@ -1,13 +1,13 @@
 """The buffers on the device, what is loaded into them, and the tables of jobs of the linears."""
 
 from dataclasses import dataclass
-from math import log
 from typing import Any
 
 import torch
 from triton import cdiv
 
-from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN
+from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD
+from equibayes.bayes.model import StochasticModel
 from equibayes.engine import generate
 from equibayes.engine.generate.groups import blocks as channel_blocks
 from equibayes.engine.generate.groups import channel_block, giving_groups
@@ -19,9 +19,6 @@ from equibayes.engine.triton.dialect import TritonDialect
 from equibayes.engine.triton.layout import Job, LayerArena, Pieces, WeightPlaces, common_tile, layer_jobs
 from equibayes.engine.triton.pairs import Pairs
 from equibayes.engine.triton.tuning import Tuning, narrow
-from equibayes.network.nequip import NequIP
-from equibayes.network.weights import Layout
-from equibayes.units import KCAL_PER_MOL
 
 # of tl.dot: for energies and forces, and for passes that only the gradient by weights needs (tf32: for tests)
 PRECISIONS = {
@@ -31,31 +28,18 @@ PRECISIONS = {
     "mixed": ("bf16x3", "tf32"),
     "tf32": ("tf32", "tf32"),
 }
-MOST_PARTS = 8
-"""Partial sums of a weight gradient; the sampler reads all of them."""
+MOST_PARTS = 8  # partial sums of a weight gradient; the sampler reads all of them
 
 
 @dataclass(frozen=True)
 class Shape:
-    """chains K; groups 1 (all chains see the same atoms) or K; atoms, slots and pairs of a group."""
-
-    chains: int
-    groups: int
-    nodes: int
-    slots: int
-    pairs: int
+    chains: int  # K
+    groups: int  # 1 (all chains see the same atoms) or K
+    nodes: int  # atoms of a group
+    slots: int  # of an atom
+    pairs: int  # of a group
 
 
-@dataclass(frozen=True)
-class Heads:
-    """The deviation heads (forces, then energy): names of their weights, hidden sizes, and ln of their unit."""
-
-    names: tuple[str, str]
-    hidden: tuple[int, int]
-    unit: float
-
-
-HEADS = Heads((FORCE_HEAD, ENERGY_HEAD), HIDDEN, log(KCAL_PER_MOL))
 # radial weights, harmonics and features of one edge and sample of the paper's network
 BYTES_PER_EDGE = 32_000
 
@@ -77,9 +61,7 @@ class Memory:
 
     def __init__(
         self,
-        network: NequIP,
-        layout: Layout,
-        heads: Heads,
+        model: StochasticModel,
         shape: Shape,
         *,
         device: torch.device | str,
@@ -92,14 +74,14 @@ class Memory:
         """masked: features are multiplied by `mask` before readout and heads read them (dropout).
         lean: keep the radial weights of one layer at a time and compute them twice, for many thousand atoms."""
         self.lean, self.masked = lean, masked
-        self.network, self.shape, self.heads = network, shape, heads
+        self.network, self.shape = model.network, shape
         self.device, self.training = torch.device(device), training
         self.precision, self.gradient_precision = PRECISIONS[precision]
         self.tuning = tuning or Tuning.best(precision, shape.nodes * shape.chains, narrow=narrow(self.device))
-        self.places = WeightPlaces(layout)
+        self.places = WeightPlaces(model.layout)
         self.places_flat = self.places.flat.to(self.device)
-        self.generated = load_kernels(generate.kernels(network.config, network.layers, TritonDialect))
-        self.tile = common_tile(network.layers)
+        self.generated = load_kernels(generate.kernels(model.config, self.network.layers, TritonDialect))
+        self.tile = common_tile(self.network.layers)
         # sums into which the rows of a weight gradient are divided: few programs are too few for a GPU
         self.parts = min(MOST_PARTS, max(1, self.tuning.gradient_parts // shape.chains))
         self.sorted = False  # whether all atoms of one type lie together; see `find_types`
@@ -216,7 +198,9 @@ class Memory:
         blocks.append((self.places.of["bessel"], config.num_bessels))
         places = [place for first, size in blocks for place in range(first, first + size)]
         self.radial_places = torch.tensor(places, dtype=torch.int32, device=self.device)
-        names = [f"{head}.{kind}{i}" for head in self.heads.names for i in range(3) for kind in ("weight", "bias")]
+        names = [
+            f"{head}.{kind}{i}" for head in (FORCE_HEAD, ENERGY_HEAD) for i in range(3) for kind in ("weight", "bias")
+        ]
         self.head_places = torch.tensor([self.places.of[name] for name in names], dtype=torch.int64, device=self.device)
 
     def _table(self, jobs: list[Job]) -> torch.Tensor:

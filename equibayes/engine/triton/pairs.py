@@ -1,6 +1,6 @@
 """Graphs as the kernels read them: atoms sorted by species, pairs of atoms instead of directed edges."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 
@@ -9,7 +9,7 @@ from equibayes.data.graph import EMPTY_SLOT_DISTANCE, Graph
 
 @dataclass(frozen=True)
 class Pairs:
-    """G groups of N atoms with D slots and Q pairs each; all int32 but vectors, which are as in the Graph, and order."""
+    """G groups of N atoms with D slots and Q pairs each; int32, but vectors as in the Graph and order int64."""
 
     species: torch.Tensor  # [G, N] type of each atom; rows of one type lie together as far as possible
     degree: torch.Tensor  # [G, N] filled slots
@@ -20,9 +20,6 @@ class Pairs:
     vector: torch.Tensor  # [G, Q, 3] Å, from first to second atom of a pair; beyond every cutoff in padding rows
     ends: torch.Tensor  # [G, Q, 2] first and second atom
     order: torch.Tensor  # [G, N] the atom of the Graph that each row holds
-
-    def to(self, device: torch.device | str) -> "Pairs":
-        return Pairs(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
 
 def pairs_of(graph: Graph, types: int) -> Pairs:

@@ -6,16 +6,19 @@ Without a GPU the same kernels run slowly under Triton's interpreter, for tests.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import log
 from typing import Any
 
 import torch
 from triton import cdiv, next_power_of_2
 
+from equibayes.bayes.heads import HIDDEN
 from equibayes.bayes.model import StochasticModel
 from equibayes.engine.generate.groups import blocks as channel_blocks
 from equibayes.engine.generate.groups import collecting_groups
 from equibayes.engine.triton import kernels, readout
-from equibayes.engine.triton.memory import HEADS, Memory, Shape, edges_at_once
+from equibayes.engine.triton.memory import Memory, Shape, edges_at_once
+from equibayes.units import KCAL_PER_MOL
 
 
 class Passes(Memory):
@@ -63,7 +66,7 @@ class Passes(Memory):
         readout.readout[(cdiv(shape.nodes, 32), shape.chains, 3)](
             self.arena, self.weights, self.head_places, self.graph.species, self.energy_scale, self.mask, self.energies,
             self.deviations, shape.nodes, self.last, self.version, self.places.of["readout"], self.places.of.get("shift", 0),
-            self.arena.stride(0), self.places.size, self.graph_nodes, self.heads.unit, chains=shape.chains,
+            self.arena.stride(0), self.places.size, self.graph_nodes, log(KCAL_PER_MOL), chains=shape.chains,
             SHIFTED="shift" in self.places.of, **self._head_constants(self.precision),
         )  # fmt: skip
         for number in reversed(range(len(self.arenas))):
@@ -200,7 +203,7 @@ class Passes(Memory):
         )  # fmt: skip
 
     def _head_constants(self, precision: str) -> dict[str, Any]:
-        width, (h1, h2) = self.network.config.channels[0], self.heads.hidden
+        width, (h1, h2) = self.network.config.channels[0], HIDDEN
         sizes = {"WIDTH": width, "WIDE": _power(width), "H1": h1, "H2": h2, "ROWS": 32}
         return sizes | {"MASKED": self.masked, "PREC": precision}
 
@@ -289,9 +292,7 @@ def prediction_passes(
 ) -> Passes:
     """Passes without gradients; lean where the radial weights of all layers would take too much memory."""
     lean = 2 * shape.pairs * shape.chains > edges_at_once(device)
-    return Passes(
-        model.network, model.layout, HEADS, shape, device=device, training=False, precision=precision, lean=lean, masked=masked,
-    )  # fmt: skip
+    return Passes(model, shape, device=device, training=False, precision=precision, lean=lean, masked=masked)
 
 
 def _power(n: int) -> int:

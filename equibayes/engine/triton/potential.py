@@ -6,7 +6,7 @@ from triton import cdiv, next_power_of_2
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.engine.triton import minibatch
 from equibayes.engine.triton.likelihood import likelihood
-from equibayes.engine.triton.memory import HEADS, Shape
+from equibayes.engine.triton.memory import Shape
 from equibayes.engine.triton.pairs import pairs_of
 from equibayes.engine.triton.passes import Passes
 
@@ -30,10 +30,8 @@ class TritonPotential:
         self.labels = data.forces.gather(1, frames.order[..., None].expand(-1, -1, 3)).contiguous()
         self.scale = len(data) / batch
         shape = Shape(chains, chains, self.atoms * batch, self.slots, self.pair_rows * batch)
-        self.passes = Passes(
-            model.network, model.layout, HEADS, shape, device=device, training=True, precision=precision,
-            masked=potential.dropout is not None,
-        )  # fmt: skip
+        masked = potential.dropout is not None
+        self.passes = Passes(model, shape, device=device, training=True, precision=precision, masked=masked)
         self.frames = torch.zeros(steps, chains, batch, dtype=torch.int32, device=device)
         self.counter = torch.zeros(1, dtype=torch.int64, device=device)
         self.summary = torch.zeros(chains, batch, 4, dtype=torch.float64, device=device)

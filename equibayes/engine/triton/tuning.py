@@ -43,7 +43,7 @@ class Tuning:
 
     @classmethod
     def best(cls, precision: str, rows: int, *, narrow: bool = False) -> "Tuning":
-        """For `rows` atoms in all chains together.   narrow: a GPU with less shared memory than those of data centres."""
+        """For `rows` atoms in all chains together.  narrow: a GPU with little shared memory; see `narrow`."""
         few, many = rows < 1024, rows >= 4096
         # a few atoms cannot fill a GPU: then the slots of an atom, and the blocks of a sum, are worked on side by side
         chosen: dict[str, Any] = {
