@@ -76,7 +76,6 @@ def graph_of_torch_edges(
     # edges are sorted by receiver: the slot of an edge is its rank among the edges of its receiver
     first = degree.cumsum(0) - degree
     slot_of_edge = torch.arange(len(edges.receiver), device=device) + (edges.receiver * slots - first[edges.receiver])
-
     sender = torch.arange(count, device=device).repeat_interleave(slots)
     reverse = torch.arange(count * slots, device=device)
     vector = torch.zeros(count * slots, 3, dtype=torch.float64, device=device)
@@ -84,7 +83,6 @@ def graph_of_torch_edges(
     sender[slot_of_edge] = edges.sender
     reverse[slot_of_edge] = slot_of_edge[edges.reverse]
     vector[slot_of_edge] = edges.vector
-
     volume = torch.linalg.det(torch.as_tensor(cell, dtype=torch.float64, device=device)).abs()
     periodic = torch.as_tensor(pbc, dtype=torch.bool, device=device).all()
     return Graph(
@@ -142,7 +140,6 @@ def _into_bins(positions: torch.Tensor, cell: np.ndarray, pbc: np.ndarray, r_max
     low, high = torch.stack([fraction.amin(0), fraction.amax(0)]).cpu().numpy()
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise InputError("positions are not finite numbers; check the structure before this one")
-
     # where not periodic, the box has a vector of 1 Å at right angles to the rest: fractions are Å there
     width = r_max * (1 + ROOM)
     extent = np.where(pbc, 1.0 / np.linalg.norm(inverse, axis=0), high - low)
@@ -154,7 +151,6 @@ def _into_bins(positions: torch.Tensor, cell: np.ndarray, pbc: np.ndarray, r_max
     images = np.where(pbc, (count - 1 + reach) // count, 0)
     if len(positions) ** 2 * int(np.prod(2 * images + 1)) >= 1 << 63:
         raise InputError(f"{len(positions)} atoms in a cell this thin cannot be numbered; use a smaller structure")
-
     home = torch.where(there(pbc), fraction.floor(), 0.0)
     steps = (fraction - home - there(np.where(pbc, 0.0, low))) * there(np.where(pbc, count, 1.0 / height))
     coordinate = torch.minimum(steps.long().clamp(min=0), there(count - 1))

@@ -48,7 +48,6 @@ def linear(
     weights += chain * chain_weights
     out += chain * chain_out
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
-
     length = tl.load(job + 4).to(tl.int32)
     stride = tl.multiple_of(tl.load(job + 3), 16)
     here = source + tl.multiple_of(tl.load(job + 2), 16) + row[:, None] * stride + inner[None, :]

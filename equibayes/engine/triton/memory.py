@@ -67,17 +67,15 @@ class Memory:
         device: torch.device | str,
         training: bool,
         precision: str = "float32",
-        tuning: Tuning | None = None,
         lean: bool = False,
         masked: bool = False,
     ) -> None:
         """masked: features are multiplied by `mask` before readout and heads read them (dropout).
         lean: keep the radial weights of one layer at a time and compute them twice, for many thousand atoms."""
-        self.lean, self.masked = lean, masked
-        self.network, self.shape = model.network, shape
-        self.device, self.training = torch.device(device), training
+        self.network, self.shape, self.device = model.network, shape, torch.device(device)
+        self.training, self.lean, self.masked = training, lean, masked
         self.precision, self.gradient_precision = PRECISIONS[precision]
-        self.tuning = tuning or Tuning.best(precision, shape.nodes * shape.chains, narrow=narrow(self.device))
+        self.tuning = Tuning.best(precision, shape.nodes * shape.chains, narrow=narrow(self.device))
         self.places = WeightPlaces(model.layout)
         self.places_flat = self.places.flat.to(self.device)
         self.generated = load_kernels(generate.kernels(model.config, self.network.layers, TritonDialect))
@@ -96,12 +94,11 @@ class Memory:
         chains, groups, nodes, pairs = shape.chains, shape.groups, shape.nodes, shape.pairs
         total, row = harmonics(config.l_max), width(config.l_max)
         self.arenas: list[LayerArena] = []
-        start = 0
+        self.last = 0  # where the last features lie
         for layer in layers:
-            self.arenas.append(LayerArena(layer, nodes, start))
-            start = self.arenas[-1].end
-        self.last = start  # where the last features lie
-        self.version = start + nodes * config.channels[0]
+            self.arenas.append(LayerArena(layer, nodes, self.last))
+            self.last = self.arenas[-1].end
+        self.version = self.last + nodes * config.channels[0]
         versions, pieces = 4 if self.training else 2, self.tuning.pieces
         # once more for each further piece of a sum; small systems only, large ones have one piece
         self.arena = self._zeros(chains, versions * pieces, self.version)

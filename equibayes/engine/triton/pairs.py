@@ -30,11 +30,9 @@ def pairs_of(graph: Graph, types: int) -> Pairs:
     reverse = graph.reverse.reshape(groups, -1)
     filled = reverse != flat
     forward = flat < reverse  # one of the two directions of a pair
-
     key = torch.where(graph.real, graph.species, types)
     order = key.argsort(dim=1, stable=True)
     place = torch.empty_like(order).scatter_(1, order, torch.arange(atoms, device=device).expand(groups, -1))
-
     most = max(int(forward.sum(1).max()), 1) if forward.numel() else 1
     number = (forward.cumsum(1) - 1) * forward  # of a pair, on its forward edge
     number = torch.where(forward, number, number.gather(1, reverse))
@@ -48,7 +46,6 @@ def pairs_of(graph: Graph, types: int) -> Pairs:
     receiver = place.repeat_interleave(slots, 1)
     ends[group, number[group, edge], 0] = receiver[group, edge]
     ends[group, number[group, edge], 1] = sender[group, edge]
-
     # slots of each atom, filled ones first, atoms in their new order
     filled = filled.reshape(groups, atoms, slots)
     first = (~filled).int().argsort(dim=2, stable=True)

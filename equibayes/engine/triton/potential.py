@@ -24,8 +24,7 @@ class TritonPotential:
         self.potential, self.batch = potential, batch
         self.device = device = data.forces.device
         self.resident = frames = pairs_of(data.frames, len(model.config.type_names))
-        self.atoms, self.slots = frames.sender.shape[1:]
-        self.pair_rows = frames.vector.shape[1]
+        (self.atoms, self.slots), self.pair_rows = frames.sender.shape[1:], frames.vector.shape[1]
         self.counts = data.frames.num_atoms[:, 0].int().contiguous()
         self.labels = data.forces.gather(1, frames.order[..., None].expand(-1, -1, 3)).contiguous()
         self.scale = len(data) / batch

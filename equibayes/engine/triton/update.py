@@ -51,7 +51,6 @@ def update(
     now = tl.load(counter)
     table += (now * chains + chain) * 5
     dt, deviation, adapt, correction = tl.load(table), tl.load(table + 1), tl.load(table + 2), tl.load(table + 3)
-
     θ = tl.load(position + row, mask=valid, other=0.0)
     r = tl.load(momentum + row, mask=valid, other=0.0)
     m = tl.load(mass + row, mask=valid, other=1.0)
@@ -70,7 +69,6 @@ def update(
     tl.store(prior_terms + chain * tl.num_programs(0) + tl.program_id(0), tl.sum(0.5 * away * pulled, 0))
     g += tl.load(table + 4) * pulled
     tl.store(gradient + row, g, mask=valid)
-
     if adapt > 0:
         scaled = g / data_size
         a = tl.load(average + row, mask=valid, other=0.0) * beta + (1 - beta) * scaled * scaled
