@@ -38,10 +38,6 @@ CHOICES: dict[str, tuple[int, ...]] = {
     "warps": (2, 4),
     "stages": (2, 3, 4),
     "registers": (128, 168, 255),
-    "tangent_registers": (128, 168, 255),
-    "tangent_rows": (16, 32, 64),
-    "tangent_warps": (2, 4),
-    "tangent_stages": (2, 3, 4),
     "gradient_rows": (16, 32),
     "gradient_warps": (2, 4),
     "gradient_stages": (3, 4),
@@ -56,6 +52,7 @@ CHOICES: dict[str, tuple[int, ...]] = {
     "radial_block": (32, 64),
     "radial_warps": (4, 8),
 }
+CHOICES |= {f"tangent_{name}": CHOICES[name] for name in ("registers", "rows", "warps", "stages")}
 IN_PREDICTIONS = (
     "slots_collecting",
     "slots_giving",
