@@ -21,10 +21,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from command import parse, ran_job, save
+from command import number_table, parse, ran_job, save
 from measure import in_fresh_process, summary
 from rich.console import Console
-from rich.table import Table
 
 from equibayes.allocator import keep_freed_memory
 from equibayes.data import read
@@ -224,9 +223,10 @@ def comparison(rows: dict[str, Any], k: int) -> dict[str, float]:
 
 
 def show(result: dict[str, Any]) -> None:
-    table = Table(title=f"Chains on a Ray cluster, {result['preset']} network, one core a worker")
-    for column in ("", "chain-steps a second", "processor time of a step", "other threads"):
-        table.add_column(column, justify="right" if column else "left")
+    table = number_table(
+        f"Chains on a Ray cluster, {result['preset']} network, one core a worker",
+        ("", "chain-steps a second", "processor time of a step", "other threads"),
+    )
     for name, row in result["rows"].items():
         rate = f"{row['chain_steps_per_second']:.1f} ± {row['spread'] * 50:.0f} %"
         table.add_row(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from provenance import RESULTS, provenance, write_json
+from rich.table import Table
 
 JOB = "--job"
 
@@ -23,12 +24,19 @@ def parse(doc: str | None, *, rounds: int, quick: str, threads: str = "CPU threa
 
 
 def ran_job(work: Callable[[dict[str, Any]], dict[str, Any]]) -> bool:
-    """Whether this process was started by `measure.in_fresh_process`; then it has done its work and printed the
-    result."""
+    """Whether this process was started by `measure.in_fresh_process`; then the result of its work is printed."""
     if JOB not in sys.argv:
         return False
     print(json.dumps(work(json.loads(sys.argv[sys.argv.index(JOB) + 1]))))
     return True
+
+
+def number_table(title: str, columns: tuple[str, ...]) -> Table:
+    """Columns of numbers; one without a title holds names."""
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column, justify="right" if column else "left")
+    return table
 
 
 def save(result: dict[str, Any], options: Any, name: str, packages: tuple[str, ...]) -> None:

@@ -21,10 +21,9 @@ from ase.build import bulk, molecule
 from ase.data import atomic_masses, atomic_numbers
 from ase.md.verlet import VelocityVerlet
 from ase.units import fs
-from command import parse, save
+from command import number_table, parse, save
 from measure import Timing, interleaved
 from rich.console import Console
-from rich.table import Table
 
 from equibayes.allocator import keep_freed_memory
 from equibayes.bayes.model import StochasticModel
@@ -98,10 +97,7 @@ class Contest:
         return lmp
 
     def calls(self) -> dict[str, Callable[[], Any]]:
-        return {
-            "ASE": lambda: self.loop.run(STEPS),
-            "LAMMPS": lambda: self.lmp.command(f"run {STEPS} pre no post no"),
-        }
+        return {"ASE": lambda: self.loop.run(STEPS), "LAMMPS": lambda: self.lmp.command(f"run {STEPS} pre no post no")}
 
     def disagreement(self) -> float:
         """Largest difference of forces, relative to the largest force, where LAMMPS' atoms stand now."""
@@ -160,9 +156,10 @@ def main() -> None:
             timings = interleaved(dict(calls), 2 if options.quick else options.rounds, warm_up=1)
             rows[f"{system}, {name} network, k = {samples}"] = row(timings, calls, contest)
             print(f"{system}, {name}, k = {samples}: done", flush=True)
-    table = Table(title=f"Molecular dynamics, steps a second, {options.threads} threads, one rank")
-    for column in ("", "atoms", "ASE", "LAMMPS", "LAMMPS over ASE", "by processor time"):
-        table.add_column(column, justify="right" if column else "left")
+    table = number_table(
+        f"Molecular dynamics, steps a second, {options.threads} threads, one rank",
+        ("", "atoms", "ASE", "LAMMPS", "LAMMPS over ASE", "by processor time"),
+    )
     for name, found in rows.items():
         speeds = [
             f"{found['steps_per_second'][each]:.3g} ± {found['timings'][each]['spread'] * 50:.0f} %"

@@ -16,12 +16,11 @@ import torch
 from ase.calculators.calculator import Calculator as AseCalculator
 from ase.md.verlet import VelocityVerlet
 from ase.units import fs
-from command import parse, save
+from command import number_table, parse, save
 from contestants import Official, ethanol_config
 from measure import interleaved
 from predict import SAMPLES, posterior_of
 from rich.console import Console
-from rich.table import Table
 
 from equibayes.allocator import keep_freed_memory
 from equibayes.bayes.model import StochasticModel
@@ -112,9 +111,10 @@ def main() -> None:
         contestant: {**timing.to_dict(), "steps_per_second": STEPS / timing.seconds, "over_k8": timing.seconds / ours}
         for contestant, timing in timings.items()
     }
-    table = Table(title=f"Molecular dynamics of ethanol, {name} network, {options.threads} threads")
-    for column in ("", "steps a second", "time over that of k = 8"):
-        table.add_column(column, justify="right" if column else "left")
+    table = number_table(
+        f"Molecular dynamics of ethanol, {name} network, {options.threads} threads",
+        ("", "steps a second", "time over that of k = 8"),
+    )
     for contestant, row in rows.items():
         table.add_row(
             contestant, f"{row['steps_per_second']:.1f} ± {row['spread'] * 50:.0f} %", f"{row['over_k8']:.2f} ×"

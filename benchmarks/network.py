@@ -11,11 +11,10 @@ import time
 from typing import Any
 
 import torch
-from command import parse, ran_job, save
+from command import number_table, parse, ran_job, save
 from contestants import BATCH, Official, Ours, disagreement, ethanol_config, silicon_evaluation
 from measure import MemoryPeak, growth, in_fresh_process, interleaved
 from rich.console import Console
-from rich.table import Table
 
 from equibayes.allocator import keep_freed_memory
 
@@ -81,9 +80,8 @@ def job(request: dict[str, Any]) -> dict[str, Any]:
 def show(result: dict[str, Any], threads: int, console: Console) -> None:
     training, memory = result["training_step"], result["training_memory"]
     title = f"Training step, {result['preset']} network, {BATCH} ethanol molecules, {threads} threads"
-    table = Table(title=title, caption="± half the distance of the quartiles; memory: peak during the step")
-    for column in ("", "step", "per weight set", "faster than official", "memory", "per weight set"):
-        table.add_column(column, justify="left" if not column else "right")
+    table = number_table(title, ("", "step", "per weight set", "faster than official", "memory", "per weight set"))
+    table.caption = "± half the distance of the quartiles; memory: peak during the step"
     for contestant, row in training["rows"].items():
         held = memory[contestant]["step_mib"]
         table.add_row(
@@ -105,9 +103,10 @@ def show(result: dict[str, Any], threads: int, console: Console) -> None:
 
 
 def show_scaling(part: dict[str, Any], threads: int, console: Console) -> None:
-    table = Table(title=f"Energy and forces of silicon, {part['preset']} network, {threads} threads")
-    for column in ("atoms", "time", "per atom", "memory", "per atom", "neighbour list and graph"):
-        table.add_column(column, justify="right")
+    table = number_table(
+        f"Energy and forces of silicon, {part['preset']} network, {threads} threads",
+        ("atoms", "time", "per atom", "memory", "per atom", "neighbour list and graph"),
+    )
     for row in part["rows"]:
         table.add_row(
             str(row["atoms"]),

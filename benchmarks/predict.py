@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from command import parse, ran_job, save
+from command import number_table, parse, ran_job, save
 from contestants import Official, ethanol_config, ethanol_frames
 from measure import MemoryPeak, in_fresh_process, interleaved
 from rich.console import Console
-from rich.table import Table
 
 from equibayes.allocator import keep_freed_memory
 from equibayes.bayes.model import StochasticModel
@@ -155,31 +154,26 @@ def job(request: dict[str, Any]) -> dict[str, Any]:
 
 def show(result: dict[str, Any], threads: int, console: Console) -> None:
     part = result["speed"]
-    table = Table(title=f"{part['frames']} ethanol molecules, {part['preset']} network, {threads} threads")
-    for column in ("", "time", "structures a second", "faster"):
-        table.add_column(column, justify="right" if column else "left")
+    table = number_table(
+        f"{part['frames']} ethanol molecules, {part['preset']} network, {threads} threads",
+        ("", "time", "structures a second", "faster"),
+    )
     for contestant, row in part["rows"].items():
         spread = f"{row['seconds']:.2f} s ± {row['spread'] * 50:.0f} %"
         table.add_row(contestant, spread, f"{row['structures_per_second']:.1f}", f"{row['faster']:.2f} ×")
     console.print(table)
     verdict = "reached" if part["rows"]["ours, k = 8"]["faster"] >= GOAL else "NOT reached"
     console.print(
-        f"k = 8 costs {part['cost_of_k8_over_k1']:.2f} times k = 1.  Goal of {GOAL:g} times: {verdict}.  The mean forces of both are "
-        f"the same: largest difference {part['force_disagreement']:.1e}.  Official in batches of {part['official_batch']}, its best."
+        f"k = 8 costs {part['cost_of_k8_over_k1']:.2f} times k = 1.  Goal of {GOAL:g} times: {verdict}.  The mean "
+        f"forces of both are the same: largest difference {part['force_disagreement']:.1e}.  Official in batches of "
+        f"{part['official_batch']}, its best."
     )
     part = result["streaming"]
-    table = Table(title=f"equibayes predict, {part['preset']} network, k = {part['k']}, {threads} threads")
-    for column in ("frames", "time", "frames a second", "peak memory", "input", "output"):
-        table.add_column(column, justify="right")
+    title = f"equibayes predict, {part['preset']} network, k = {part['k']}, {threads} threads"
+    table = number_table(title, ("frames", "time", "frames a second", "peak memory", "input", "output"))
     for row in part["rows"]:
-        table.add_row(
-            str(row["frames"]),
-            f"{row['seconds']:.0f} s",
-            f"{row['frames'] / row['seconds']:.0f}",
-            f"{row['peak_mib']:.0f} MiB",
-            f"{row['input_mib']:.0f} MiB",
-            f"{row['output_mib']:.0f} MiB",
-        )
+        sizes = (f"{row[name]:.0f} MiB" for name in ("peak_mib", "input_mib", "output_mib"))
+        table.add_row(str(row["frames"]), f"{row['seconds']:.0f} s", f"{row['frames'] / row['seconds']:.0f}", *sizes)
     console.print(table)
     times = part["rows"][-1]["frames"] / part["rows"][0]["frames"]
     console.print(f"With {times:g} times the frames the peak grows by {part['peak_grows_by_mib']:.0f} MiB.")

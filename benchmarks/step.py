@@ -1,8 +1,8 @@
 """Speed of the fused kernels on a GPU, beside the official NequIP package in eager mode in the same call.
 
     python benchmarks/step.py --prepare frames.npz --rmd17 FOLDER   frames of six molecules from the rMD17 archive
-    python benchmarks/step.py --data frames.npz                     all measurements, about three minutes; results/speed/step-gpu.json
-    python benchmarks/step.py --data frames.npz --official-compiled ethanol   the official package compiled, over eight minutes
+    python benchmarks/step.py --data frames.npz      all measurements, about three minutes; results/speed/step-gpu.json
+    python benchmarks/step.py --data frames.npz --official-compiled ethanol     the official package compiled, 8 min
     python benchmarks/step.py --figure                              the figure from the stored numbers
 
 A step is a whole step of the sampler: minibatch, energy and forces, likelihood with both heads, gradient, prior,
@@ -193,7 +193,7 @@ def moving(
         begin = time.perf_counter()
         system(frame.positions)
         times.append(time.perf_counter() - begin)
-    replay_once = system.evaluate.replay
+    replay_once = system.evaluate
     rounds = 40  # one after the other, so that the host's part of a launch does not count
     replay = milliseconds(lambda: [replay_once() for _ in range(rounds)]) / rounds
     pairs = int((graph.vector.norm(dim=-1) < config.r_max).sum())

@@ -1,7 +1,7 @@
 """Which cut of the work into programs is fastest on this GPU?  `Tuning` holds what was found on one H200.
 
-    python benchmarks/tuning.py --data frames.npz                        results/speed/tuning-mixed.json; five minutes on 16 cores
-    python benchmarks/tuning.py --data frames.npz --compile              the first part alone, which leaves the GPU to others
+    python benchmarks/tuning.py --data frames.npz            results/speed/tuning-mixed.json; five minutes on 16 cores
+    python benchmarks/tuning.py --data frames.npz --compile  the first part alone, which leaves the GPU to others
 
 For ethanol and aspirin with 1 and 8 chains of 32 frames a whole step of the sampler, and for one aspirin and 1000
 silicon atoms energy and forces from 8 samples (all as in `step.py`): the time as it is, with each number of `Tuning`
@@ -38,10 +38,6 @@ CHOICES: dict[str, tuple[int, ...]] = {
     "warps": (2, 4),
     "stages": (2, 3, 4),
     "registers": (128, 168, 255),
-    "tangent_registers": (128, 168, 255),
-    "tangent_rows": (16, 32, 64),
-    "tangent_warps": (2, 4),
-    "tangent_stages": (2, 3, 4),
     "gradient_rows": (16, 32),
     "gradient_warps": (2, 4),
     "gradient_stages": (3, 4),
@@ -56,6 +52,7 @@ CHOICES: dict[str, tuple[int, ...]] = {
     "radial_block": (32, 64),
     "radial_warps": (4, 8),
 }
+CHOICES |= {f"tangent_{name}": CHOICES[name] for name in ("registers", "rows", "warps", "stages")}
 IN_PREDICTIONS = (
     "slots_collecting",
     "slots_giving",
@@ -177,10 +174,7 @@ def improve(case: Case, precision: str, base: Tuning, others: Iterable[Tuning]) 
         "changes": [{"change": difference(tuning, base), "ms": ms} for tuning, ms in found],
     }
     if together:
-        result["together"] = {
-            "change": together,
-            "ms": case.milliseconds(precision, replace(base, **together)),
-        }
+        result["together"] = {"change": together, "ms": case.milliseconds(precision, replace(base, **together))}
         print(case.name, "together", result["together"], flush=True)
     return result
 

@@ -17,16 +17,13 @@ from equibayes.network.weights import Weights
 
 @dataclass(frozen=True)
 class DynamicsOutput:
-    """Predictions of k samples for one structure; float64 on the host.
+    """Predictions of k samples for one structure; float64 on the host."""
 
-    energy [k] eV, forces [k, n, 3] eV/Å, virial [k, 3, 3] eV, log_sigma_energy [k], log_sigma_forces [k, n]
-    """
-
-    energy: np.ndarray
-    forces: np.ndarray
-    virial: np.ndarray
-    log_sigma_energy: np.ndarray
-    log_sigma_forces: np.ndarray
+    energy: np.ndarray  # [k] eV
+    forces: np.ndarray  # [k, n, 3] eV/Å
+    virial: np.ndarray  # [k, 3, 3] eV
+    log_sigma_energy: np.ndarray  # [k]
+    log_sigma_forces: np.ndarray  # [k, n]
 
 
 class Dynamics(Protocol):
@@ -36,13 +33,10 @@ class Dynamics(Protocol):
     def num_atoms(self) -> int: ...
 
     def load(self, graph: Graph, positions: np.ndarray) -> None:
-        """A new list of pairs, found at `positions`, with all pairs within the cutoff and a skin; float64 on the
-        device."""
-        ...
+        """A new list of all pairs within the cutoff and a skin at `positions`; float64 on the device."""
 
     def __call__(self, positions: np.ndarray) -> DynamicsOutput:
         """Predictions at positions [n, 3], Å."""
-        ...
 
 
 class Predictor(Protocol):
@@ -53,13 +47,9 @@ class Predictor(Protocol):
 
     def edges_at_once(self, device: torch.device) -> int:
         """Edges times samples that are evaluated together."""
-        ...
 
     def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
         """As `StochasticModel.forward`, not differentiable."""
-        ...
 
     def dynamics(self, weights: Weights, graph: Graph) -> Dynamics | None:
-        """For one structure that moves; None where `forward` is as fast.  graph: the first list of pairs (see
-        `Dynamics.load`)."""
-        ...
+        """For one moving structure; None where `forward` is as fast.  graph: the first list (see `Dynamics.load`)."""

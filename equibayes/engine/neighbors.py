@@ -23,32 +23,20 @@ from equibayes.data.graph import EMPTY_SLOT_DISTANCE, Graph
 from equibayes.errors import InputError
 
 AT_ONCE = 1 << 20
-# Relative margin of the bins, so that no pair is lost by rounding.
-ROOM = 1e-6
-# Bins along one direction at most, so that the number of a bin fits into 63 bits.
-MAX_BINS = 1 << 20
-# Two instead of one: half as many candidate pairs, and still fewer bins to look into than pairs to measure.
-BINS_PER_CUTOFF = 2
-# Bins around one bin at most; reached where a cell is thinner than about a sixtieth of the cutoff in all directions.
-MAX_STENCIL = 1 << 21
+ROOM = 1e-6  # relative margin of the bins, so that no pair is lost by rounding
+MAX_BINS = 1 << 20  # along one direction, so that the number of a bin fits into 63 bits
+BINS_PER_CUTOFF = 2  # half as many candidate pairs as with 1, and still fewer bins to look into than pairs to measure
+MAX_STENCIL = 1 << 21  # bins around one; exceeded if a cell is about 60 times thinner than the cutoff in all directions
 
 
 class TorchNeighborList(NamedTuple):
-    """Directed edges within the cutoff, sorted by receiver, sender and lattice translation; fields as in
-    `NeighborList`.
+    """Directed edges within the cutoff, sorted by receiver, sender and lattice translation; see `NeighborList`."""
 
-    receiver [E] int64   the atom that collects
-    sender   [E] int64   its neighbour
-    vector   [E, 3] float64  r_sender - r_receiver (+ lattice translation), Å
-    reverse  [E] int64   position of the opposite edge (same pair of atoms, opposite vector)
-    shift    [E, 3] int64  the lattice translation, in lattice vectors, for the positions as they were given
-    """
-
-    receiver: torch.Tensor
-    sender: torch.Tensor
-    vector: torch.Tensor
-    reverse: torch.Tensor
-    shift: torch.Tensor
+    receiver: torch.Tensor  # [E] int64, the atom that collects
+    sender: torch.Tensor  # [E] int64, its neighbour
+    vector: torch.Tensor  # [E, 3] float64, r_sender - r_receiver (+ lattice translation), Å
+    reverse: torch.Tensor  # [E] int64, position of the opposite edge (same atoms, opposite vector)
+    shift: torch.Tensor  # [E, 3] int64, the lattice translation in lattice vectors, for the positions as given
 
 
 @torch.no_grad()
@@ -59,8 +47,7 @@ def neighbor_list_torch(
     r_max: float,
     at_once: int = AT_ONCE,
 ) -> TorchNeighborList:
-    """All directed pairs closer than `r_max` (Å) for positions [n, 3], cell [3, 3] (rows), pbc [3], on the device of
-    the positions.
+    """All directed pairs closer than `r_max` (Å) for positions [n, 3], cell [3, 3] (rows) and pbc [3].
 
     Positions may lie outside the cell; lattice vectors along directions that are not periodic are ignored.
     """
@@ -82,15 +69,13 @@ def neighbor_list_torch(
 def graph_of_torch_edges(
     edges: TorchNeighborList, species: torch.Tensor, cell: torch.Tensor | np.ndarray, pbc: torch.Tensor | np.ndarray
 ) -> Graph:
-    """The graph of one structure, laid out as by `graph_of_edges`, on the device of the edges; species [n] are type
-    indices."""
+    """The graph of one structure, as by `graph_of_edges`, on the device of the edges; species [n]: type indices."""
     device, count = edges.receiver.device, len(species)
     degree = torch.bincount(edges.receiver, minlength=count)
     slots = max(int(degree.max()), 1) if count else 1
     # edges are sorted by receiver: the slot of an edge is its rank among the edges of its receiver
     first = degree.cumsum(0) - degree
     slot_of_edge = torch.arange(len(edges.receiver), device=device) + (edges.receiver * slots - first[edges.receiver])
-
     sender = torch.arange(count, device=device).repeat_interleave(slots)
     reverse = torch.arange(count * slots, device=device)
     vector = torch.zeros(count * slots, 3, dtype=torch.float64, device=device)
@@ -98,7 +83,6 @@ def graph_of_torch_edges(
     sender[slot_of_edge] = edges.sender
     reverse[slot_of_edge] = slot_of_edge[edges.reverse]
     vector[slot_of_edge] = edges.vector
-
     volume = torch.linalg.det(torch.as_tensor(cell, dtype=torch.float64, device=device)).abs()
     periodic = torch.as_tensor(pbc, dtype=torch.bool, device=device).all()
     return Graph(
@@ -114,44 +98,34 @@ def graph_of_torch_edges(
 
 @dataclass(frozen=True)
 class _Bins:
-    """n atoms in M occupied bins; a bin has three whole coordinates, from 0 to count - 1.
+    """n atoms in M occupied bins; a bin has three whole coordinates, from 0 to count - 1."""
 
-    positions [n, 3]   as given, Å
-    lattice   [3, 3]   Å; zeros where not periodic
-    home      [n, 3]   lattice translation that brings the cell to where the atom is
-    atom      [n]      atoms, sorted by bin
-    number    [M]      the bins' coordinates as one number, rising
-    first     [M]      where a bin's atoms begin in `atom`
-    inside    [M]      how many they are
-    bin       [M, 3]   the bins' coordinates
-    count     [3]      bins along each direction
-    aperiodic [3]      bool
-    stencil   [S, 3]   half of the bins around a bin that may hold its neighbours, the bin itself first
-    images    (3)      a search meets lattice translations from -images to +images
-    """
+    positions: torch.Tensor  # [n, 3] as given, Å
+    lattice: torch.Tensor  # [3, 3] Å; zeros where not periodic
+    home: torch.Tensor  # [n, 3] lattice translation that brings the cell to where the atom is
+    atom: torch.Tensor  # [n] atoms, sorted by bin
+    number: torch.Tensor  # [M] the bins' coordinates as one number, rising
+    first: torch.Tensor  # [M] where a bin's atoms begin in `atom`
+    inside: torch.Tensor  # [M] how many they are
+    bin: torch.Tensor  # [M, 3] the bins' coordinates
+    count: torch.Tensor  # [3] bins along each direction
+    aperiodic: torch.Tensor  # [3] bool
+    stencil: torch.Tensor  # [S, 3] half of the bins around a bin that may hold its neighbours, the bin itself first
+    images: tuple[int, int, int]  # a search meets lattice translations from -images to +images
 
-    positions: torch.Tensor
-    lattice: torch.Tensor
-    home: torch.Tensor
-    atom: torch.Tensor
-    number: torch.Tensor
-    first: torch.Tensor
-    inside: torch.Tensor
-    bin: torch.Tensor
-    count: torch.Tensor
-    aperiodic: torch.Tensor
-    stencil: torch.Tensor
-    images: tuple[int, int, int]
+    @property
+    def image_count(self) -> int:
+        x, y, z = self.images
+        return (2 * x + 1) * (2 * y + 1) * (2 * z + 1)
 
 
 class _Blocks(NamedTuple):
-    """Pairs of bins [P]: receiver, sender, the lattice translation [P, 3] of the sender, and whether both are the
-    same bin."""
+    """Pairs of bins [P]."""
 
     receiver: torch.Tensor
     sender: torch.Tensor
-    image: torch.Tensor
-    same: torch.Tensor
+    image: torch.Tensor  # [P, 3] the lattice translation of the sender
+    same: torch.Tensor  # whether both are the same bin
 
 
 def _into_bins(positions: torch.Tensor, cell: np.ndarray, pbc: np.ndarray, r_max: float) -> _Bins:
@@ -166,21 +140,17 @@ def _into_bins(positions: torch.Tensor, cell: np.ndarray, pbc: np.ndarray, r_max
     low, high = torch.stack([fraction.amin(0), fraction.amax(0)]).cpu().numpy()
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise InputError("positions are not finite numbers; check the structure before this one")
-
-    # Along a direction that is not periodic the box has a vector of 1 Å at right angles to the rest: fractions are Å
-    # there.
+    # where not periodic, the box has a vector of 1 Å at right angles to the rest: fractions are Å there
     width = r_max * (1 + ROOM)
     extent = np.where(pbc, 1.0 / np.linalg.norm(inverse, axis=0), high - low)
     count = np.clip(extent // (width / BINS_PER_CUTOFF), 1, MAX_BINS).astype(np.int64)
     height = np.where(pbc, extent / count, np.maximum(extent / count, width / BINS_PER_CUTOFF))
-    stencil = _stencil(
-        box * np.where(pbc, 1.0 / count, height)[:, None], height, width, np.where(pbc, np.inf, count - 1)
-    )
+    bin_vectors = box * np.where(pbc, 1.0 / count, height)[:, None]
+    stencil = _stencil(bin_vectors, height, width, np.where(pbc, np.inf, count - 1))
     reach = np.abs(stencil).max(0)
     images = np.where(pbc, (count - 1 + reach) // count, 0)
     if len(positions) ** 2 * int(np.prod(2 * images + 1)) >= 1 << 63:
         raise InputError(f"{len(positions)} atoms in a cell this thin cannot be numbered; use a smaller structure")
-
     home = torch.where(there(pbc), fraction.floor(), 0.0)
     steps = (fraction - home - there(np.where(pbc, 0.0, low))) * there(np.where(pbc, count, 1.0 / height))
     coordinate = torch.minimum(steps.long().clamp(min=0), there(count - 1))
@@ -206,14 +176,12 @@ def _into_bins(positions: torch.Tensor, cell: np.ndarray, pbc: np.ndarray, r_max
 def _box(cell: np.ndarray, pbc: np.ndarray) -> np.ndarray:
     """[3, 3] Å: the periodic lattice vectors, completed by unit vectors at right angles to them and to each other."""
     if not np.isfinite(cell[pbc]).all() or np.linalg.matrix_rank(cell[pbc]) < pbc.sum():
-        raise InputError(
-            f"cell {cell.tolist()} Å: its periodic vectors do not span a box; give a cell with a volume, or set pbc to False"
-        )
+        problem = f"cell {cell.tolist()} Å: its periodic vectors do not span a box"
+        raise InputError(f"{problem}; give a cell with a volume, or set pbc to False")
+    if not pbc.any():
+        return np.eye(3)
     box = cell.copy()
-    if pbc.any():
-        box[~pbc] = np.linalg.svd(cell[pbc])[2][pbc.sum() :]
-    else:
-        box = np.eye(3)
+    box[~pbc] = np.linalg.svd(cell[pbc])[2][pbc.sum() :]
     return box
 
 
@@ -222,9 +190,8 @@ def _stencil(bin_vectors: np.ndarray, height: np.ndarray, width: float, furthest
     # the second term keeps rounding from adding a layer of bins that is not needed
     reach = np.minimum(np.ceil(width / height - 0.1 * ROOM), furthest)
     if np.prod(2 * reach + 1) > MAX_STENCIL:
-        raise InputError(
-            f"the cell is too thin for a cutoff of {width:.3g} Å: {height.min():.3g} Å; repeat it, or check its unit of length"
-        )
+        problem = f"the cell is too thin for a cutoff of {width:.3g} Å: {height.min():.3g} Å"
+        raise InputError(f"{problem}; repeat it, or check its unit of length")
     axes = [np.arange(-r, r + 1, dtype=np.int64) for r in reach.astype(np.int64)]
     every = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
     later = every[len(every) // 2 :]
@@ -234,15 +201,19 @@ def _stencil(bin_vectors: np.ndarray, height: np.ndarray, width: float, furthest
     return later[np.linalg.norm(later @ bin_vectors, axis=1) <= width + diagonal]
 
 
-def _neighbouring_bins(bins: _Bins, at_once: int) -> Iterator[_Blocks]:
-    """All pairs of occupied bins that may hold neighbours."""
-    total = len(bins.number) * len(bins.stencil)
+def _in_turn(total: int, at_once: int, device: torch.device) -> Iterator[torch.Tensor]:
+    """The numbers from 0 to total - 1, `at_once` at a time."""
     for begin in range(0, total, at_once):
-        yield _some_neighbouring_bins(bins, begin, min(begin + at_once, total))
+        yield torch.arange(begin, min(begin + at_once, total), device=device)
 
 
-def _some_neighbouring_bins(bins: _Bins, begin: int, end: int) -> _Blocks:
-    pair = torch.arange(begin, end, device=bins.number.device)
+def _neighbouring_bins(bins: _Bins, at_once: int) -> Iterator[_Blocks]:
+    """All pairs of occupied bins that may hold neighbours, by the number of (bin, place in its stencil)."""
+    total = len(bins.number) * len(bins.stencil)
+    return (_some_neighbouring_bins(bins, some) for some in _in_turn(total, at_once, bins.number.device))
+
+
+def _some_neighbouring_bins(bins: _Bins, pair: torch.Tensor) -> _Blocks:
     receiver, step = pair // len(bins.stencil), pair % len(bins.stencil)
     coordinate = bins.bin[receiver] + bins.stencil[step]
     image = coordinate.div(bins.count, rounding_mode="floor")
@@ -257,8 +228,7 @@ def _near_pairs(bins: _Bins, blocks: _Blocks, r_max: float, at_once: int) -> lis
     """Keys of the pairs of atoms within the cutoff."""
     end = (bins.inside[blocks.receiver] * bins.inside[blocks.sender]).cumsum(0)
     total = int(end[-1]) if len(end) else 0
-    ranges = (torch.arange(k, min(k + at_once, total), device=end.device) for k in range(0, total, at_once))
-    return [_some_near_pairs(bins, blocks, r_max, end, candidate) for candidate in ranges]
+    return [_some_near_pairs(bins, blocks, r_max, end, some) for some in _in_turn(total, at_once, end.device)]
 
 
 def _some_near_pairs(
@@ -276,7 +246,8 @@ def _some_near_pairs(
     del candidate, from_end, to, of, row, column  # frees memory for the vectors
     shift = blocks.image[block] + bins.home[receiver]
     shift -= bins.home[sender]
-    distance = _lengths(_vectors(bins, receiver, sender, shift))
+    x, y, z = _vectors(bins, receiver, sender, shift).unbind(1)
+    distance = (x * x + y * y + z * z).sqrt()
     near = (once & (distance < r_max)).nonzero().squeeze(1)
     return _key(bins, receiver[near], sender[near], _image_number(bins, blocks.image[block[near]]))
 
@@ -287,14 +258,17 @@ def _some_near_pairs(
 
 
 def _key(bins: _Bins, receiver: torch.Tensor, sender: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
-    return (receiver * len(bins.positions) + sender) * _image_count(bins) + image
+    return (receiver * len(bins.positions) + sender) * bins.image_count + image
+
+
+def _parts(bins: _Bins, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    pair, image = key // bins.image_count, key % bins.image_count
+    return pair // len(bins.positions), pair % len(bins.positions), image
 
 
 def _opposite(bins: _Bins, key: torch.Tensor) -> torch.Tensor:
-    images = _image_count(bins)
-    pair, image = key // images, key % images
-    atoms = len(bins.positions)
-    return _key(bins, pair % atoms, pair // atoms, images - 1 - image)
+    receiver, sender, image = _parts(bins, key)
+    return _key(bins, sender, receiver, bins.image_count - 1 - image)
 
 
 def _both_ways(bins: _Bins, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -308,19 +282,12 @@ def _both_ways(bins: _Bins, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 def _edges_of(bins: _Bins, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Receiver, sender and lattice translation (between positions as given)."""
-    images = _image_count(bins)
-    pair, image = key // images, key % images
-    receiver, sender = pair // len(bins.positions), pair % len(bins.positions)
+    receiver, sender, image = _parts(bins, key)
     _, y, z = bins.images
     wide_y, wide_z = 2 * y + 1, 2 * z + 1
     moved = torch.stack([image // (wide_y * wide_z), image // wide_z % wide_y, image % wide_z], 1)
     moved -= moved.new_tensor(bins.images)
     return receiver, sender, moved + bins.home[receiver] - bins.home[sender]
-
-
-def _image_count(bins: _Bins) -> int:
-    x, y, z = bins.images
-    return (2 * x + 1) * (2 * y + 1) * (2 * z + 1)
 
 
 def _image_number(bins: _Bins, image: torch.Tensor) -> torch.Tensor:
@@ -340,13 +307,7 @@ def _vectors(bins: _Bins, receiver: torch.Tensor, sender: torch.Tensor, shift: t
     translation += shift[:, 1:2] * bins.lattice[1]
     translation += shift[:, 2:] * bins.lattice[2]
     vector = bins.positions[sender] - bins.positions[receiver]
-    vector += translation
-    return vector
-
-
-def _lengths(vectors: torch.Tensor) -> torch.Tensor:
-    x, y, z = vectors.unbind(1)
-    return (x * x + y * y + z * z).sqrt()
+    return vector.add_(translation)
 
 
 def _on_host(value: torch.Tensor | np.ndarray, dtype: type) -> np.ndarray:

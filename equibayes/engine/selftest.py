@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,14 @@ import torch
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Dropout, Potential
 from equibayes.bayes.prior import CentredNormal, Flat, StandardNormal
-from equibayes.data.graph import concatenate, graph_of
+from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.neighbors import neighbor_list
 from equibayes.data.resident import ResidentData
 from equibayes.data.structures import Structure
 from equibayes.engine.neighbors import graph_of_torch_edges, neighbor_list_torch
 from equibayes.engine.select import reference_stepper
 from equibayes.network.config import NetworkConfig
+from equibayes.network.weights import Weights
 from equibayes.sampling import sghmc
 from equibayes.sampling.chain import Stretch
 from equibayes.sampling.dropout import STREAM_TRAIN
@@ -41,35 +43,26 @@ SCALES: dict[str, Any] = {
 }
 LIMITS = {"float32": 1e-5, "tf32x3": 3e-5, "bf16x3": 5e-4, "mixed": 5e-4, "tf32": 3e-2}
 GRADIENT_LIMITS = LIMITS | {"mixed": LIMITS["tf32"]}
+DEVIATIONS = {"ln σ of forces": "log_sigma_forces", "ln σ of energies": "log_sigma_energy"}
+PREDICTIONS = {"energies": "energy", "forces": "forces"} | DEVIATIONS
+EVALUATION = {"û": "potential", "ln p": "log_likelihood", "force error": "force_mae"}
+
+
+def network(l_max: int, num_features: int | list[int], **more: Any) -> NetworkConfig:
+    return NetworkConfig(**SCALES | {"l_max": l_max, "num_features": num_features, "num_layers": 2} | more)
+
+
+SHIFTED = {"parity": False, "per_type_energy_shifts_trainable": True}
 NETWORKS = {
     "paper": NetworkConfig(**SCALES),
-    "l=1, 32 features": NetworkConfig(
-        l_max=1,
-        parity=False,
-        num_features=32,
-        num_layers=3,
-        radial_mlp_width=32,
-        per_type_energy_shifts_trainable=True,
-        **SCALES,
-    ),
-    "l=3, mixed features": NetworkConfig(l_max=3, num_features=[48, 32, 16, 16], num_layers=2, **SCALES),
-    "l=0": NetworkConfig(l_max=0, num_features=16, num_layers=2, num_bessels=5, radial_mlp_depth=1, **SCALES),
-    "deep radial": NetworkConfig(
-        l_max=2, num_features=16, num_layers=2, radial_mlp_depth=3, radial_mlp_width=48, **SCALES
-    ),
+    "l=1, 32 features": network(1, 32, num_layers=3, radial_mlp_width=32, **SHIFTED),
+    "l=3, mixed features": network(3, [48, 32, 16, 16]),
+    "l=0": network(0, 16, num_bessels=5, radial_mlp_depth=1),
+    "deep radial": network(2, 16, radial_mlp_depth=3, radial_mlp_width=48),
 }
 SMALL_NETWORKS = {
-    "l=1": NetworkConfig(l_max=1, num_features=16, num_layers=2, radial_mlp_width=16, num_bessels=4, **SCALES),
-    "l=2, mixed": NetworkConfig(
-        l_max=2,
-        parity=False,
-        num_features=[32, 16, 16],
-        num_layers=2,
-        radial_mlp_width=16,
-        radial_mlp_depth=1,
-        per_type_energy_shifts_trainable=True,
-        **SCALES,
-    ),
+    "l=1": network(1, 16, radial_mlp_width=16, num_bessels=4),
+    "l=2, mixed": network(2, [32, 16, 16], radial_mlp_width=16, radial_mlp_depth=1, **SHIFTED),
 }
 
 
@@ -84,10 +77,17 @@ class Check:
         return self.error <= self.limit  # NaN does not
 
 
-def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
-    found, expected = found.detach().double().cpu(), expected.detach().double().cpu()
+def relative(found: torch.Tensor | np.ndarray, expected: torch.Tensor) -> float:
+    found, expected = (torch.as_tensor(each).detach().double().cpu() for each in (found, expected))
     norm = float(expected.norm())
-    return float((found - expected).norm()) / (norm if norm else 1.0)
+    return float((found - expected.reshape(found.shape)).norm()) / (norm if norm else 1.0)
+
+
+def compare(name: str, found: Any, expected: Any, fields: dict[str, str], limit: float) -> Iterator[Check]:
+    """fields: attributes of both by what they are called in the report."""
+    for what, field in fields.items():
+        value = attrgetter(field)
+        yield Check(f"{name}: {what}", relative(value(found), value(expected)), limit)
 
 
 def cluster(atoms: int, seed: int) -> Structure:
@@ -111,24 +111,33 @@ def crystal(atoms: int, edge: float, seed: int) -> Structure:
 
 
 def weights(model: StochasticModel, chains: int, seed: int) -> torch.Tensor:
-    """Random weights, also where a run begins with zeros."""
+    """Random weights [K, P], also where a run begins with zeros."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(chains, model.layout.size, generator=generator, dtype=torch.float64) * 0.7
 
 
+def model_with_weights(
+    config: NetworkConfig, chains: int, seed: int, device: str
+) -> tuple[StochasticModel, torch.Tensor, Weights]:
+    """A model, its weights, and the same in float32 on the device, scaled for the forward pass."""
+    model = StochasticModel(config)
+    flat = weights(model, chains, seed)
+    return model, flat, model.layout.forward_weights(flat.to(device, torch.float32))
+
+
 def structures(small: bool) -> dict[str, list[Structure]]:
     if small:
-        return {
-            "molecules": [cluster(4, 1), cluster(1, 2), cluster(3, 3)],
-            "cell": [crystal(2, 3.5, 4)],
-        }
-    lonely = replace(cluster(3, 5), positions=np.diag([0.0, 50.0, 100.0]))
+        return {"molecules": [cluster(4, 1), cluster(1, 2), cluster(3, 3)], "cell": [crystal(2, 3.5, 4)]}
     return {
         "molecules": [cluster(21, 1), cluster(9, 2), cluster(1, 3), cluster(2, 4)],
-        "isolated atoms": [lonely],
+        "isolated atoms": [replace(cluster(3, 5), positions=np.diag([0.0, 50.0, 100.0]))],
         "cell": [crystal(8, 5.0, 6)],
         "small cell": [crystal(2, 3.0, 7)],
     }
+
+
+def graph_at(frame: Structure, positions: np.ndarray, r_max: float) -> Graph:
+    return graph_of(replace(frame, positions=positions), r_max=r_max, species_of=SPECIES)
 
 
 def check_predictions(
@@ -137,22 +146,15 @@ def check_predictions(
     """Energies, forces, stress and deviations; a second call with other positions is not affected by the first."""
     from equibayes.engine.triton.model import TritonModel
 
-    limit = LIMITS[precision]
-    model = StochasticModel(config)
-    flat = weights(model, chains, 0)
+    model, flat, forward = model_with_weights(config, chains, 0, device)
     fused = TritonModel(model, precision)
-    forward = model.layout.forward_weights(flat.to(device, torch.float32))
     for turn in range(2):
-        moved = [replace(s, positions=s.positions + 0.05 * turn * np.cos(s.positions)) for s in frames]
-        graph = concatenate([graph_of(s, r_max=config.r_max, species_of=SPECIES) for s in moved])
-        expected = model(flat, graph)
-        found = fused.forward(forward, graph.to(device))
-    yield Check(f"{name}: energies", relative(found.energy, expected.energy), limit)
-    yield Check(f"{name}: forces", relative(found.forces, expected.forces), limit)
-    yield Check(f"{name}: ln σ of forces", relative(found.log_sigma_forces, expected.log_sigma_forces), limit)
-    yield Check(f"{name}: ln σ of energies", relative(found.log_sigma_energy, expected.log_sigma_energy), limit)
+        moved = ((frame, frame.positions + 0.05 * turn * np.cos(frame.positions)) for frame in frames)
+        graph = concatenate([graph_at(*each, config.r_max) for each in moved])
+        expected, found = model(flat, graph), fused.forward(forward, graph.to(device))
+    yield from compare(name, found, expected, PREDICTIONS, LIMITS[precision])
     if bool(graph.volume.isfinite().all()):
-        yield Check(f"{name}: stress", relative(found.stress, expected.stress), limit)
+        yield Check(f"{name}: stress", relative(found.stress, expected.stress), LIMITS[precision])
 
 
 def check_moving(
@@ -161,41 +163,28 @@ def check_moving(
     """Dynamics: the list, with pairs beyond the cutoff, stays while atoms move; earlier results have no influence."""
     from equibayes.engine.triton.dynamics import TritonDynamics
 
-    model, limit = StochasticModel(config), LIMITS[precision]
-    flat = weights(model, chains, 0)
-    graph = graph_of(frame, r_max=config.r_max + 0.7, species_of=SPECIES).to(device)
-    forward = model.layout.forward_weights(flat.to(device, torch.float32))
+    model, flat, forward = model_with_weights(config, chains, 0, device)
+    graph = graph_at(frame, frame.positions, config.r_max + 0.7).to(device)
     moving = TritonDynamics(model, forward, graph, precision)
     moving.load(graph, frame.positions)
     for turn in range(3):
-        moved = replace(frame, positions=frame.positions + 0.1 * turn * np.cos(3 * frame.positions))
-        found = moving(moved.positions)
-        expected = model(flat, graph_of(moved, r_max=config.r_max, species_of=SPECIES))
-    results = {
-        "energies": (found.energy, expected.energy[:, 0]),
-        "forces": (found.forces, expected.forces),
-        "ln σ of energies": (found.log_sigma_energy, expected.log_sigma_energy[:, 0]),
-        "ln σ of forces": (found.log_sigma_forces, expected.log_sigma_forces),
-    }
+        moved = frame.positions + 0.1 * turn * np.cos(3 * frame.positions)
+        found, expected = moving(moved), model(flat, graph_at(frame, moved, config.r_max))
+    yield from compare(f"{name}, moving", found, expected, PREDICTIONS, LIMITS[precision])
     if frame.pbc.all():
-        results["stress"] = (found.virial / frame.volume, expected.stress[:, 0])
-    for what, (here, there) in results.items():
-        yield Check(f"{name}, moving: {what}", relative(torch.from_numpy(here), there), limit)
+        stress = found.virial / frame.volume
+        yield Check(f"{name}, moving: stress", relative(stress, expected.stress), LIMITS[precision])
 
 
 def check_derivative(name: str, config: NetworkConfig, frame: Structure, device: str) -> Iterator[Check]:
     """Forces are the gradient of the energy: differences of energies along random directions, and no curl."""
     from equibayes.engine.triton.model import TritonModel
 
-    model = StochasticModel(config)
-    fused = TritonModel(model, "float32")
-    forward = model.layout.forward_weights(weights(model, 1, 1).to(device, torch.float32))
-    rng = np.random.default_rng(0)
+    model, _, forward = model_with_weights(config, 1, 1, device)
+    fused, rng = TritonModel(model, "float32"), np.random.default_rng(0)
 
     def at(shift: np.ndarray) -> tuple[float, np.ndarray]:
-        moved = replace(frame, positions=frame.positions + shift)
-        graph = graph_of(moved, r_max=config.r_max, species_of=SPECIES).to(device)
-        output = fused.forward(forward, graph)
+        output = fused.forward(forward, graph_at(frame, frame.positions + shift, config.r_max).to(device))
         return float(output.energy[0, 0]), output.forces[0].double().cpu().numpy()
 
     h = 1e-2
@@ -205,8 +194,7 @@ def check_derivative(name: str, config: NetworkConfig, frame: Structure, device:
     slope = (8 * (at(h * u)[0] - at(-h * u)[0]) - (at(2 * h * u)[0] - at(-2 * h * u)[0])) / (12 * h)
     scale = float(np.linalg.norm(forces) * np.linalg.norm(u))
     yield Check(f"{name}: forces by differences of energies", abs(slope + float((forces * u).sum())) / scale, 1e-3)
-    along_u = (at(h * u)[1] - at(-h * u)[1]) / (2 * h)
-    along_v = (at(h * v)[1] - at(-h * v)[1]) / (2 * h)
+    along_u, along_v = ((at(h * each)[1] - at(-h * each)[1]) / (2 * h) for each in (u, v))
     scale = float(np.linalg.norm(along_u) * np.linalg.norm(v))
     yield Check(f"{name}: no curl", abs(float((along_u * v).sum() - (along_v * u).sum())) / scale, 1e-3)
 
@@ -223,38 +211,30 @@ def check_gradient(
     """û, its gradient by all weights, and that a second run gives the same bits."""
     from equibayes.engine.triton.potential import TritonPotential
 
-    limit, model, prior = LIMITS[precision], StochasticModel(config), StandardNormal()
+    model, prior, batch = StochasticModel(config), StandardNormal(), len(frames) - 1
     flat = weights(model, chains, 2)
-    batch = len(frames) - 1
     generator = torch.Generator().manual_seed(0)
     chosen = torch.stack([torch.randperm(len(frames), generator=generator)[:batch] for _ in range(chains)])
     reference = Potential(model, data(frames, config, torch.float64, "cpu"), prior)(flat, chosen)
-    fused = TritonPotential(
-        Potential(model, data(frames, config, torch.float32, device), prior), chains, batch, 1, precision
-    )
+    potential = Potential(model, data(frames, config, torch.float32, device), prior)
+    fused = TritonPotential(potential, chains, batch, 1, precision)
     fused.frames[0].copy_(chosen)
     scale = model.layout.scale.like(flat)
     fused.passes.load_weights((flat * scale).to(device))
-    results = []
+    runs = []
     for _ in range(2):
         fused.passes.gradient.fill_(torch.nan)  # shows entries that are not written
         fused()
-        results.append(fused.passes.gradient.nan_to_num(0.0).clone())
-    gradient = results[0].double().sum(0).cpu()[:, fused.passes.places.flat.long()] * scale + flat
+        runs.append(fused.passes.gradient.nan_to_num(0.0).clone())
+    gradient = runs[0].double().sum(0).cpu()[:, fused.passes.places.flat.long()] * scale + flat
     found = fused.evaluation(gradient, prior.neg_log_density(flat).to(device))
-    yield Check(f"{name}: û", relative(found.potential, reference.potential), limit)
-    yield Check(f"{name}: ln p", relative(found.log_likelihood, reference.log_likelihood), limit)
-    yield Check(f"{name}: force error", relative(found.force_mae, reference.force_mae), limit)
+    yield from compare(name, found, reference, EVALUATION, LIMITS[precision])
     limit = GRADIENT_LIMITS[precision]
     yield Check(f"{name}: gradient", relative(gradient, reference.gradient), limit)
-    worst = max(
-        (relative(a, b), parameter)
-        for (parameter, a), b in zip(
-            model.layout.views(gradient - flat).items(), model.layout.views(reference.gradient - flat).values()
-        )
-    )
-    yield Check(f"{name}: gradient of {worst[1]}, the worst", worst[0], 20 * limit)
-    yield Check(f"{name}: same bits again", float((results[0] != results[1]).sum()), 0.0)
+    ours, theirs = (model.layout.views(each - flat) for each in (gradient, reference.gradient))
+    worst, parameter = max((relative(ours[key], theirs[key]), key) for key in ours)
+    yield Check(f"{name}: gradient of {parameter}, the worst", worst, 20 * limit)
+    yield Check(f"{name}: same bits again", float((runs[0] != runs[1]).sum()), 0.0)
 
 
 @contextmanager
@@ -279,26 +259,25 @@ def check_steps(
     model = StochasticModel(config)
     flat = weights(model, chains, 3).float()
     key = NoiseKey(2**40 + 7, tuple(range(5, 5 + chains)))
-    batch, steps = len(frames) - 1, 3
-    centred = CentredNormal(
-        weights(model, 1, 4)[0].to(device), torch.full((model.layout.size,), 0.5, device=device).double()
-    )
+    center, width = weights(model, 1, 4)[0], torch.full((model.layout.size,), 0.5).double()
+
+    def centred(frames: ResidentData) -> CentredNormal:
+        return CentredNormal(center.to(frames.forces.device), width.to(frames.forces.device))
+
     cases: dict[str, Callable[[ResidentData], Potential]] = {
         "baoa": lambda frames: Potential(model, frames, StandardNormal()),
-        "paper": lambda frames: Potential(model, frames, _moved(centred, frames.forces.device)),
+        "paper": lambda frames: Potential(model, frames, centred(frames)),
         "baoa, dropout": lambda frames: Potential(model, frames, Flat(), dropout=Dropout(0.2, 2**33 + 5, STREAM_TRAIN)),
         "paper, squares": lambda frames: Potential(model, frames, Flat(), objective="squares"),
     }
+    heats = (1.0, 0.7, 0.4)
+    plans = [StepPlan(1e-3 * (1 + i), heat, "burn_in", i, -1, i == 2, False, heat) for i, heat in enumerate(heats)]
+    rates = torch.tensor([[plan.learning_rate * (1 + c) for c in range(chains)] for plan in plans]).double()
+    # frames [step, chain, place]
+    first = torch.arange(len(plans))[:, None, None] + torch.arange(chains)[:, None]
+    chosen = (first + torch.arange(len(frames) - 1)) % len(frames)
     for case, make in cases.items():
-        integrator = case.partition(",")[0]
-        sampler = sghmc.SGHMCConfig(integrator=integrator)  # type: ignore[arg-type]
-        heats = (1.0, 0.7, 0.4)
-        plans = [StepPlan(1e-3 * (1 + i), heat, "burn_in", i, -1, i == 2, False, heat) for i, heat in enumerate(heats)]
-        rates = torch.tensor([[plan.learning_rate * (1 + c) for c in range(chains)] for plan in plans]).double()
-        chosen = torch.stack(
-            [torch.stack([(torch.arange(batch) + i + c) % len(frames) for c in range(chains)]) for i in range(steps)]
-        )
-
+        sampler = sghmc.SGHMCConfig(integrator=case.partition(",")[0])  # type: ignore[arg-type]
         expected = sghmc.init(flat.double())
         reference = make(data(frames, config, torch.float64, "cpu"))
         seen = reference_stepper(reference, expected, key, sampler).advance(Stretch(0, plans, chosen), rates)
@@ -308,17 +287,12 @@ def check_steps(
         fused = TritonStepper(potential, state, key, sampler, longest=2, precision="float32")
         fused.advance(Stretch(0, plans[:1], chosen[:1]), rates[:1])
         evaluation = fused.advance(Stretch(1, plans[1:], chosen[1:]), rates[1:])
-        moved = expected.position - flat.double()
         label = f"{name}, {case}"
-        yield Check(f"{label}: path of θ", relative(state.position.double().cpu() - flat.double(), moved), 1e-4)
-        yield Check(f"{label}: r", relative(state.momentum, expected.momentum), 1e-4)
-        yield Check(f"{label}: mass", relative(state.mass.mass, expected.mass.mass), 1e-4)
-        yield Check(f"{label}: û of the last step", relative(evaluation.potential, seen.potential), 1e-5)
-        yield Check(f"{label}: ∇û of the last step", relative(evaluation.gradient, seen.gradient), 1e-4)
-
-
-def _moved(prior: CentredNormal, device: torch.device) -> CentredNormal:
-    return CentredNormal(prior.center.to(device), prior.width.to(device))
+        path, expected_path = (each.position.double().cpu() - flat.double() for each in (state, expected))
+        yield Check(f"{label}: path of θ", relative(path, expected_path), 1e-4)
+        yield from compare(label, state, expected, {"r": "momentum", "mass": "mass.mass"}, 1e-4)
+        yield from compare(label, evaluation, seen, {"û of the last step": "potential"}, 1e-5)
+        yield from compare(label, evaluation, seen, {"∇û of the last step": "gradient"}, 1e-4)
 
 
 def check_noise(size: int, device: str) -> Iterator[Check]:
@@ -326,8 +300,7 @@ def check_noise(size: int, device: str) -> Iterator[Check]:
     from equibayes.engine.triton.update import draw
 
     seed, chains, quads = 2**45 + 3, (0, 7, 12345), 64
-    out = torch.full((len(chains), size), torch.nan, device=device)
-    step = torch.tensor([123456], device=device)
+    out, step = torch.full((len(chains), size), torch.nan, device=device), torch.tensor([123456], device=device)
     identities = torch.tensor(chains, dtype=torch.int32, device=device)
     draw[(-(-size // (4 * quads)), len(chains))](out, identities, seed, step, 0, size, QUADS=quads)
     expected = standard_normal(NoiseKey(seed, chains), 123456, size, dtype=torch.float64)
@@ -336,15 +309,13 @@ def check_noise(size: int, device: str) -> Iterator[Check]:
 
 def check_neighbors(atoms: int, device: str) -> Iterator[Check]:
     """The neighbour list of the device has the pairs, vectors and graph slots of the host's."""
-    frame = crystal(atoms, 1.3 * atoms ** (1 / 3) + 3.0, 14)
-    r_max = 4.0
-    positions = torch.from_numpy(frame.positions).to(device)
-    found = neighbor_list_torch(positions, frame.cell, frame.pbc, r_max)
+    frame, r_max = crystal(atoms, 1.3 * atoms ** (1 / 3) + 3.0, 14), 4.0
+    found = neighbor_list_torch(torch.from_numpy(frame.positions).to(device), frame.cell, frame.pbc, r_max)
     expected = neighbor_list(frame.positions, frame.cell, frame.pbc, r_max)
     ours = np.column_stack([tensor.cpu().numpy() for tensor in (found.receiver, found.sender, found.shift)])
     theirs = np.column_stack([expected.receiver, expected.sender, expected.shift])
     order, place = (np.lexsort(rows.T[::-1]) for rows in (ours, theirs))
-    same = ours.shape == theirs.shape and bool((ours[order] == theirs[place]).all())
+    same = np.array_equal(ours[order], theirs[place])
     yield Check("neighbours: other pairs than on the host", 0.0 if same else 1.0, 0.0)
     if same:
         vectors = torch.from_numpy(expected.vector[place])
@@ -357,36 +328,39 @@ def check_neighbors(atoms: int, device: str) -> Iterator[Check]:
     yield Check("neighbours: slots of the graph", float(abs(filled - len(expected.receiver))), 0.0)
 
 
-def all_checks(small: bool, device: str) -> Iterator[Check]:
-    yield from check_neighbors(8 if small else 500, device)
-    yield from check_noise(1000 if small else 1_000_001, device)
-    if small:
-        for name, config in SMALL_NETWORKS.items():
-            for kind, frames in structures(small).items():
-                yield from check_predictions(f"{name}, {kind}", config, frames, 2, "float32", device)
-            yield from check_gradient(
-                name, config, [cluster(3, 8), cluster(2, 9), cluster(1, 10)], 2, "float32", device
-            )
-        yield from check_steps("l=1", SMALL_NETWORKS["l=1"], [cluster(2, 8), cluster(2, 9)], 2, device)
-        return
-    training = [cluster(9, 8), cluster(12, 9), cluster(1, 10), cluster(7, 11), cluster(9, 12)]
+def small_checks(device: str) -> Iterator[Check]:
+    """Tiny networks, for the interpreter."""
+    yield from check_neighbors(8, device)
+    yield from check_noise(1000, device)
+    training = [cluster(3, 8), cluster(2, 9), cluster(1, 10)]
+    for name, config in SMALL_NETWORKS.items():
+        for kind, frames in structures(small=True).items():
+            yield from check_predictions(f"{name}, {kind}", config, frames, 2, "float32", device)
+        yield from check_gradient(name, config, training, 2, "float32", device)
+    yield from check_steps("l=1", SMALL_NETWORKS["l=1"], [cluster(2, 8), cluster(2, 9)], 2, device)
+
+
+def all_checks(device: str) -> Iterator[Check]:
+    yield from check_neighbors(500, device)
+    yield from check_noise(1_000_001, device)
+    paper, training = NETWORKS["paper"], [cluster(n, seed) for n, seed in ((9, 8), (12, 9), (1, 10), (7, 11), (9, 12))]
     for name, config in NETWORKS.items():
-        for kind, frames in structures(small).items():
+        for kind, frames in structures(small=False).items():
             yield from check_predictions(f"{name}, {kind}", config, frames, 2, "float32", device)
         yield from check_moving(name, config, crystal(8, 5.0, 6), 2, "float32", device)
         yield from check_derivative(name, config, cluster(12, 13), device)
         yield from check_gradient(name, config, training, 2, "float32", device)
     for chains in (1, 3, 8, 16):
-        yield from check_gradient(f"paper, K={chains}", NETWORKS["paper"], training, chains, "float32", device)
+        yield from check_gradient(f"paper, K={chains}", paper, training, chains, "float32", device)
     for rows in (500, 2000, 5000):  # the other divisions of the work, which these few atoms would not use
         with cut_for(rows):
             name = f"paper, as for {rows} atoms"
-            yield from check_predictions(name, NETWORKS["paper"], training, 8, "bf16x3", device)
-            yield from check_moving(name, NETWORKS["paper"], cluster(21, 1), 8, "bf16x3", device)
-            yield from check_gradient(name, NETWORKS["paper"], training, 8, "mixed", device)
+            yield from check_predictions(name, paper, training, 8, "bf16x3", device)
+            yield from check_moving(name, paper, cluster(21, 1), 8, "bf16x3", device)
+            yield from check_gradient(name, paper, training, 8, "mixed", device)
     for precision in ("tf32x3", "bf16x3", "mixed", "tf32"):
-        yield from check_gradient(f"paper, {precision}", NETWORKS["paper"], training, 2, precision, device)
-    yield from check_steps("paper", NETWORKS["paper"], training, 3, device)
+        yield from check_gradient(f"paper, {precision}", paper, training, 2, precision, device)
+    yield from check_steps("paper", paper, training, 3, device)
 
 
 def main() -> int:
@@ -400,12 +374,10 @@ def main() -> int:
         return 2
     torch.backends.cuda.matmul.allow_tf32 = False
     failed = 0
-    for check in all_checks(given.interpret, "cpu" if given.interpret else "cuda"):
+    for check in small_checks("cpu") if given.interpret else all_checks("cuda"):
         failed += not check.passed
-        print(
-            f"{'ok  ' if check.passed else 'FAIL'}  {check.error:9.2e}  (limit {check.limit:.0e})  {check.name}",
-            flush=True,
-        )
+        verdict = "ok  " if check.passed else "FAIL"
+        print(f"{verdict}  {check.error:9.2e}  (limit {check.limit:.0e})  {check.name}", flush=True)
     print(f"{failed} checks failed" if failed else "all checks passed")
     return 1 if failed else 0
 

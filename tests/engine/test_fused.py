@@ -130,7 +130,7 @@ def test_atoms_that_move_with_a_list_that_stays():
 
 
 def test_less_memory_gives_the_same_bits(monkeypatch):
-    import equibayes.engine.triton.model as module
+    import equibayes.engine.triton.passes as module
 
     model = StochasticModel(TINY)
     weights = model.layout.forward_weights(selftest.weights(model, 1, 0).float())

@@ -110,9 +110,6 @@ class Plain(Dialect):
     def otherwise(self):
         return self.block("else:")
 
-    def let(self, name, value):
-        self.write(f"{name} = {value}")
-
     def zeros(self):
         return "np.zeros(C)"
 

@@ -15,9 +15,9 @@ Since Ė depends on ẋ just as E depends on x, ∂Ė/∂ẋ = x̄, and version 
 has the gradient xᵀ ỹ + ẋᵀ ȳ.  The convolution is linear in each of x, Y and R, so all its passes are partial
 evaluations of one form:
 
-    S_p[n, k]  = Σ_slots Σ_i A_ik x_i[j] R_p,   A_ik = Σ_m C_imk Y_m               value, n collects from its neighbours j
+    S_p[n, k]  = Σ_slots Σ_i A_ik x_i[j] R_p,   A_ik = Σ_m C_imk Y_m               value, n collects from neighbours j
     Ṡ_p[n, k]  = Σ_slots Σ_i (Ȧ_ik x_i + A_ik ẋ_i) R_p + A_ik x_i ṙ R'_p           tangent
-    x̄_i[n]     = Σ_slots Σ_pk A_ik R_p S̄_p,k[j]                                    adjoint, n gives to its neighbours j
+    x̄_i[n]     = Σ_slots Σ_pk A_ik R_p S̄_p,k[j]                                    adjoint, n gives to neighbours j
     x̃_i[n]     = Σ_slots Σ_pk A_ik R_p S̃_p,k[j] + (Ȧ_ik R_p + A_ik ṙ R'_p) S̄_p,k[j]
     ∂E/∂Y_m    = Σ_pck C_imk x_i R_p S̄_p,k,      ∂E/∂r = Σ_pc R'_p Σ_ik A_ik x_i S̄_p,k
     R̃_p        = Σ_ik A_ik x_i S̃_p,k + (Ȧ_ik x_i + A_ik ẋ_i) S̄_p,k,   R̃'_p = ṙ Σ_ik A_ik x_i S̄_p,k

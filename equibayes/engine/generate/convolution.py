@@ -1,6 +1,6 @@
 """The convolution in its four versions: `collect` (value and tangent) and `give` (adjoint and its tangent)."""
 
-from math import sqrt
+from math import isqrt, sqrt
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from equibayes.engine.generate.pairs import total
 from equibayes.network.clebsch_gordan import coupling
 from equibayes.network.irreps import Irrep, LayerPlan, Path
 
-Matrix = dict[tuple[int, int], str]
-"""Names of the entries of a matrix that are not 0."""
+Matrix = dict[tuple[int, int], str]  # names of the entries that are not 0
 
 
 def collect(d: Dialect, number: int, layer: LayerPlan) -> None:
@@ -182,7 +181,7 @@ def _give_adjoint(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]
             for (m, k), name in _own_side(path, p).items():
                 d.add(f"t{path.edge**2 + m}", f"{name}*g{k}")
     for m in _used_harmonics(paths):
-        factor = "w*direction" if int(sqrt(m)) % 2 else "w"
+        factor = "w*direction" if isqrt(m) % 2 else "w"
         d.store(f"edge_row + {m}", f"{d.sum_over_channels(f't{m}')}*{factor}")
     d.store(f"edge_row + {harmonics(d.config.l_max)}", d.sum_over_channels("stretch"))
 
@@ -209,12 +208,11 @@ def _load_tangents(d: Dialect, paths: list[Path]) -> None:
 
 def _used_harmonics(paths: list[Path]) -> list[int]:
     """Those that are not constant, of all l on these paths."""
-    edges = sorted({path.edge for path in paths})
-    return [m for edge in edges if edge for m in range(edge**2, (edge + 1) ** 2)]
+    return [m for edge in sorted({path.edge for path in paths} - {0}) for m in range(edge**2, (edge + 1) ** 2)]
 
 
 def _parity(m: int) -> str:
-    return "odd" if int(sqrt(m)) % 2 else "w"
+    return "odd" if isqrt(m) % 2 else "w"
 
 
 def _load_features(d: Dialect, layer: LayerPlan, source: Irrep, name: str, offset: str, atom: str) -> None:

@@ -18,24 +18,27 @@ and the arguments of the kernels, among them `arena`, `harmonics`, `tangents`, `
 features move with the atoms), MOVING (pair vectors follow from positions), MODE (version of the gate).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 from equibayes.network.config import NetworkConfig
 from equibayes.network.irreps import LayerPlan
 
+Block = AbstractContextManager[None]
 
-class Dialect(ABC):
+
+class Dialect(Protocol):
     """Writes one kernel.  Methods that return text give an expression; the others write statements."""
 
-    header = ""
+    header: str = ""
     """The text before the kernels of a module."""
+    config: NetworkConfig
+    _lines: list[str]
+    _depth: int
 
     def __init__(self, config: NetworkConfig) -> None:
-        self.config = config
-        self._lines: list[str] = []
-        self._depth = 0
+        self.config, self._lines, self._depth = config, [], 0
 
     @property
     def text(self) -> str:
@@ -50,113 +53,76 @@ class Dialect(ABC):
         yield
         self._depth -= 1
 
-    # --- kernels and their parts ---
-
-    @abstractmethod
-    def kernel(self, name: str, number: int = 0, layer: LayerPlan | None = None) -> AbstractContextManager[None]:
-        """Head of a kernel (of one layer), and the names and addresses that its program works with."""
-
-    @abstractmethod
-    def group(self, index: int, channels: int) -> AbstractContextManager[None]:
-        """Part of a convolution that belongs to one group of paths with so many channels."""
-
-    @abstractmethod
-    def gated(self, index: int, channels: int) -> AbstractContextManager[None]:
-        """Part of a gate that belongs to one irrep."""
-
-    @abstractmethod
-    def slots(self, direction: str) -> AbstractContextManager[None]:
-        """Loop over the neighbours of atom n; `direction` is the sign with which odd harmonics are taken."""
-
-    @abstractmethod
-    def when(self, condition: str) -> AbstractContextManager[None]: ...
-
-    @abstractmethod
-    def otherwise(self) -> AbstractContextManager[None]: ...
-
-    # --- numbers ---
-
-    @abstractmethod
-    def let(self, name: str, value: str) -> None: ...
+    def let(self, name: str, value: str) -> None:
+        self.write(f"{name} = {value}")
 
     def add(self, name: str, value: str) -> None:
         self.write(f"{name} += {value}")
 
-    @abstractmethod
+    # --- kernels and their parts ---
+
+    def kernel(self, name: str, number: int = 0, layer: LayerPlan | None = None) -> Block:
+        """Head of a kernel (of one layer), and the names and addresses that its program works with."""
+
+    def group(self, index: int, channels: int) -> Block:
+        """Part of a convolution that belongs to one group of paths with so many channels."""
+
+    def gated(self, index: int, channels: int) -> Block:
+        """Part of a gate that belongs to one irrep."""
+
+    def slots(self, direction: str) -> Block:
+        """Loop over the neighbours of atom n; `direction` is the sign with which odd harmonics are taken."""
+
+    def when(self, condition: str) -> Block: ...
+    def otherwise(self) -> Block: ...
+
+    # --- numbers ---
+
     def zeros(self) -> str:
         """Zeros to add to: one per slot and channel in a convolution, one per element in a gate."""
 
-    @abstractmethod
     def load(self, address: str, other: float | None = None) -> str:
         """One number per pair, slot or element; `other` beyond the last, where the program may reach beyond it."""
 
-    @abstractmethod
     def channels(self, address: str, other: float | None = None) -> str:
         """One number per channel."""
 
-    @abstractmethod
-    def store(self, address: str, value: str) -> None: ...
-
-    @abstractmethod
-    def store_sum_over_slots(self, address: str, value: str) -> None: ...
-
-    @abstractmethod
-    def sum_over_channels(self, value: str) -> str: ...
-
-    @abstractmethod
-    def choose(self, condition: str, one: str, other: str) -> str: ...
-
-    @abstractmethod
-    def sqrt(self, value: str) -> str: ...
-
-    @abstractmethod
-    def sigmoid(self, value: str) -> str: ...
-
-    @abstractmethod
     def filled(self, value: str, like: str) -> str:
         """A number that may be constant, one per element of `like`."""
 
-    @abstractmethod
     def pieced(self, address: str) -> str:
         """The sum of the pieces into which linears divide a result."""
 
+    def store(self, address: str, value: str) -> None: ...
+    def store_sum_over_slots(self, address: str, value: str) -> None: ...
+    def sum_over_channels(self, value: str) -> str: ...
+    def choose(self, condition: str, one: str, other: str) -> str: ...
+    def sqrt(self, value: str) -> str: ...
+    def sigmoid(self, value: str) -> str: ...
+
     # --- sums over the edges of a pair: ∂E/∂Y and ∂E/∂r ---
 
-    @abstractmethod
     def sum_edges(self) -> None:
         """Add up what both directions of a pair and all groups left."""
 
-    @abstractmethod
     def edge_sum(self, m: int) -> str:
         """Column m of that sum."""
 
     # --- the radial network: matrices [pairs, width] ---
 
-    @abstractmethod
     def dot(self, a: str, b: str, precision: str, onto: str | None = None) -> str: ...
-
-    @abstractmethod
     def transposed(self, a: str) -> str: ...
-
-    @abstractmethod
-    def bessel(self) -> None:
-        """Define value, slope, value_w, slope_w: Bessel functions, dB/dr, and the derivatives of both by the
-        frequencies."""
-
-    @abstractmethod
+    def sum_over_pairs(self, value: str) -> str: ...
     def store_hidden(self, value: str, slope: str) -> None: ...
 
-    @abstractmethod
-    def pair_blocks(self) -> AbstractContextManager[None]:
+    def bessel(self) -> None:
+        """Define value and slope (Bessel functions and dB/dr), value_w and slope_w (their ∂ by the frequencies)."""
+
+    def pair_blocks(self) -> Block:
         """Set the sums t0, t1, … and frequencies to 0; loop over the pairs of a program."""
 
-    @abstractmethod
     def load_hidden_tilde(self) -> None:
         """Define e and e1: ã and ã' of the last hidden layer."""
 
-    @abstractmethod
-    def sum_over_pairs(self, value: str) -> str: ...
-
-    @abstractmethod
     def store_radial_sums(self) -> None:
         """Leave t0, t1, … and frequencies as a row of partial sums."""

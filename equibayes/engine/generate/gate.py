@@ -6,11 +6,9 @@ from equibayes.network.irreps import SCALAR, Irrep, LayerPlan
 
 
 def gate(d: Dialect, number: int, layer: LayerPlan) -> None:
-    """x = f(z) in all four versions; f = silu or tanh, normalised.  Scalars pass f; other irreps are multiplied by f
-    of a scalar:
+    """Scalars pass f = silu or tanh, normalised; other irreps are multiplied by f of a scalar:
 
-    x = f(z)                          x̄ → z̄ = f' x̄
-    ẋ = f' ż                          z̃ = f' x̃ + f'' ż x̄
+    x = f(z)      x̄ → z̄ = f' x̄      ẋ = f' ż      z̃ = f' x̃ + f'' ż x̄
 
     The inputs (z, x̄, ż, x̃) may be divided into pieces, which are added up here.
     """
@@ -91,14 +89,7 @@ def _gate_other(d: Dialect, layer: LayerPlan, irrep: Irrep, x_before: int, z_bef
 
 def _gate_of(layer: LayerPlan, irrep: Irrep) -> str:
     """Where the scalars lie that gate an irrep: behind the other scalars, in the order of the gated irreps."""
-    first = layer.outputs[SCALAR]
-    for other in layer.gated:
-        if other == irrep:
-            break
-        first += layer.outputs[other]
-    before = 0
-    for other in layer.outputs:
-        if other == SCALAR:
-            break
-        before += other.dim * layer.before_gate(other)
+    gated, outputs = list(layer.gated), list(layer.outputs)
+    first = layer.outputs[SCALAR] + sum(layer.outputs[other] for other in gated[: gated.index(irrep)])
+    before = sum(other.dim * layer.before_gate(other) for other in outputs[: outputs.index(SCALAR)])
     return f"{before}*N + n*{layer.before_gate(SCALAR)} + {first} + c"

@@ -1,5 +1,4 @@
-"""Where the numbers of an atom or a pair lie in their row: features [irrep][atom, component, channel], radial weights
-[pair, path].
+"""Where numbers lie in the row of an atom or a pair: features [irrep][atom, component, channel], radial [pair, path].
 
 The row of an atom is found once, and its contents at constant distances, which cost no instruction.
 """

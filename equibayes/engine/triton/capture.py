@@ -1,6 +1,7 @@
 """Work on a GPU recorded as one CUDA graph and replayed, without launching its many kernels from Python each time."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
@@ -10,40 +11,32 @@ from equibayes.bayes.potential import Evaluation, Potential
 Result = TypeVar("Result")
 
 
+@dataclass
 class Capture(Generic[Result]):
     """Work on tensors that stay in place, recorded when it is first called; without a GPU it simply runs.
 
     The result of a call lies in tensors that the next call overwrites.
     """
 
-    def __init__(
-        self,
-        work: Callable[[], Result],
-        device: torch.device,
-        *,
-        warm_up: int = 1,
-        changing: Sequence[torch.Tensor] = (),
-    ) -> None:
-        """warm_up: runs before the recording, in which libraries set themselves up.
-        changing: tensors that the work reads and changes; the warm-up leaves them as they were."""
-        self.work, self.device, self.warm_up, self.changing = work, device, warm_up, changing
-        self.graph: torch.cuda.CUDAGraph | None = None
+    work: Callable[[], Result]
+    device: torch.device
+    warm_up: int = 1  # runs before the recording, in which libraries set themselves up
+    changing: Sequence[
+        torch.Tensor
+    ] = ()  # tensors that the work reads and changes; the warm-up leaves them as they were
+
+    def __post_init__(self) -> None:
+        self._graph: torch.cuda.CUDAGraph | None = None
         self._result: Result | None = None
 
     def __call__(self) -> Result:
         if self.device.type != "cuda":
             return self.work()
-        if self.graph is None:
-            self._record()
-        return self.replay()
-
-    def replay(self) -> Result:
-        """Only after the first call."""
-        assert self.graph is not None
-        self.graph.replay()
+        graph = self._graph or self._record()
+        graph.replay()
         return self._result  # type: ignore[return-value]
 
-    def _record(self) -> None:
+    def _record(self) -> torch.cuda.CUDAGraph:
         saved = [tensor.clone() for tensor in self.changing]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -53,17 +46,14 @@ class Capture(Generic[Result]):
                 for tensor, value in zip(self.changing, saved):
                     tensor.copy_(value)
         torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
             self._result = self.work()
+        return self._graph
 
 
 class CapturedPotential:
-    """A `Potential` (the reference) on a CUDA device, recorded for each set of shapes.
-
-    Shapes do not change during a phase of a run, so minibatch, forward pass, forces and the second backward pass are
-    one graph.
-    """
+    """A `Potential` (the reference) on a CUDA device, recorded as one graph for each set of shapes."""
 
     def __init__(self, potential: Potential) -> None:
         self.potential = potential

@@ -5,9 +5,9 @@ masks what lies beyond the last.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
-from equibayes.engine.generate.dialect import Dialect
+from equibayes.engine.generate.dialect import Block, Dialect
 from equibayes.engine.generate.offsets import width
 from equibayes.engine.triton.heads import head
 from equibayes.network.config import NetworkConfig
@@ -49,13 +49,13 @@ class TritonDialect(Dialect):
         with self.indented():
             yield
 
-    def when(self, condition: str) -> AbstractContextManager[None]:
+    def when(self, condition: str) -> Block:
         return self.block(f"if {condition}:")
 
-    def otherwise(self) -> AbstractContextManager[None]:
+    def otherwise(self) -> Block:
         return self.block("else:")
 
-    def group(self, index: int, channels: int) -> AbstractContextManager[None]:
+    def group(self, index: int, channels: int) -> Block:
         return self.block(f"if group == {index} and c0 < {channels}:")
 
     @contextmanager
@@ -88,9 +88,6 @@ class TritonDialect(Dialect):
         )
 
     # --- numbers ---
-
-    def let(self, name: str, value: str) -> None:
-        self.write(f"{name} = {value}")
 
     def zeros(self) -> str:
         return f"tl.zeros({self._tile}, tl.float32)"

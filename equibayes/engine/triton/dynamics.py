@@ -1,19 +1,19 @@
-"""One structure whose atoms move while its list of pairs stays: the evaluation from positions to results as one CUDA
-graph."""
+"""One structure whose atoms move while its list of pairs stays: from positions to results in one CUDA graph."""
 
 from collections.abc import Callable
 
 import numpy as np
 import torch
+from triton import cdiv
 
 from equibayes.bayes.model import StochasticModel
 from equibayes.data.graph import Graph
 from equibayes.engine.interface import DynamicsOutput
 from equibayes.engine.triton.capture import Capture
-from equibayes.engine.triton.memory import HEADS, Shape, edges_at_once, padded
+from equibayes.engine.triton.memory import Shape, padded
 from equibayes.engine.triton.pack import pack
 from equibayes.engine.triton.pairs import pairs_of
-from equibayes.engine.triton.passes import Passes
+from equibayes.engine.triton.passes import prediction_passes
 from equibayes.network.weights import Weights
 
 VIRIAL_SHARES = 16
@@ -35,36 +35,26 @@ class TritonDynamics:
         precision: str = "tf32x3",
         prepare: Callable[[int], None] = lambda rows: None,
     ) -> None:
-        """graph: the first list; see `load`.  prepare: called with the number of atoms in all chains before kernels
-        are made."""
+        """graph: the first list (see `load`).  prepare: as of `TritonModel`."""
         self.model, self.device = model, graph.vector.device
-        chains, nodes, slots = weights["embedding"].shape[0], *graph.sender.shape[1:]
         self.weights, self.precision, self.prepare = weights, precision, prepare
-        self._make(Shape(chains, 1, nodes, padded(slots + 2, 4), padded(int(1.1 * _count_pairs(graph)) + 1, 64)))
+        filled = graph.reverse.flatten() != torch.arange(graph.reverse.numel(), device=self.device)
+        nodes, slots = graph.sender.shape[1:]
+        self._make(nodes, slots, max(1, int(filled.sum()) // 2))
 
-    def _make(self, shape: Shape) -> None:
-        self.prepare(shape.nodes * shape.chains)
-        lean = 2 * shape.pairs * shape.chains > edges_at_once(self.device)
-        model = self.model
-        self.passes = Passes(
-            model.network,
-            model.layout,
-            HEADS,
-            shape,
-            device=self.device,
-            training=False,
-            precision=self.precision,
-            lean=lean,
-        )
-        self.passes.load_weights(model.layout.flatten(self.weights))
+    def _make(self, nodes: int, slots: int, pairs: int) -> None:
+        """Buffers with some room for later lists."""
+        chains = self.weights["embedding"].shape[0]
+        shape = Shape(chains, 1, nodes, padded(slots + 2, 4), padded(int(1.1 * pairs) + 1, 64))
+        self.prepare(nodes * chains)
+        self.passes = prediction_passes(self.model, shape, self.device, self.precision)
+        self.passes.load_weights(self.model.layout.flatten(self.weights))
         self.shift = torch.zeros(shape.pairs, 3, dtype=torch.float64, device=self.device)
-        self.positions = torch.zeros(shape.nodes, 3, dtype=torch.float64, device=self.device)
-        # in memory of the host that the device reaches by itself: the upload is a part of the recorded work, and the
-        # last kernel writes its results to where they are read
-        on_gpu = self.device.type == "cuda"
-        self.asked = torch.zeros(self.positions.shape, dtype=torch.float64, pin_memory=on_gpu)
-        size = 2 + 4 * shape.nodes + 6 * VIRIAL_SHARES
-        self.found = torch.zeros(shape.chains, size, dtype=torch.float64, pin_memory=on_gpu)
+        self.positions = torch.zeros(nodes, 3, dtype=torch.float64, device=self.device)
+        # in pinned memory of the host, so that upload and download are part of the recorded work
+        on_gpu, size = self.device.type == "cuda", 2 + 4 * nodes + 6 * VIRIAL_SHARES
+        self.asked = torch.zeros(nodes, 3, dtype=torch.float64, pin_memory=on_gpu)
+        self.found = torch.zeros(chains, size, dtype=torch.float64, pin_memory=on_gpu)
         self.evaluate = Capture(self._evaluate, self.device)
 
     @property
@@ -72,13 +62,12 @@ class TritonDynamics:
         return self.passes.shape.nodes
 
     def load(self, graph: Graph, positions: np.ndarray) -> None:
-        """A new list: one structure at `positions` with all pairs within the cutoff and a skin, in float64 on the
-        device."""
+        """See `Dynamics.load`."""
         pairs = pairs_of(graph, len(self.model.config.type_names))
         shape = self.passes.shape
         slots, rows = pairs.sender.shape[2], pairs.vector.shape[1]
         if slots > shape.slots or rows > shape.pairs:
-            self._make(Shape(shape.chains, 1, shape.nodes, padded(slots + 2, 4), padded(int(1.1 * rows) + 1, 64)))
+            self._make(shape.nodes, slots, rows)
         self.passes.load_graph(pairs)
         self.passes.begin()
         start = torch.from_numpy(np.ascontiguousarray(positions)).to(self.device)[pairs.order[0]]
@@ -109,13 +98,8 @@ class TritonDynamics:
         passes.move(self.positions, self.shift)
         passes.propagate()
         at_once = 128 if shape.pairs < 2048 else 1024
-        pack[(shape.chains, 1 + VIRIAL_SHARES + -(-shape.nodes // at_once))](
+        pack[(shape.chains, 1 + VIRIAL_SHARES + cdiv(shape.nodes, at_once))](
             passes.energies, passes.deviations, passes.pull, graph.pair, graph.degree, graph.vector, passes.unit, graph.order,
             self.found, shape.nodes, shape.slots, shape.pairs, shape.chains, VIRIAL_SHARES, self.found.shape[1],
             R_MAX=self.model.config.r_max, BLOCK=at_once, num_warps=4 if at_once == 128 else 8,
         )  # fmt: skip
-
-
-def _count_pairs(graph: Graph) -> int:
-    filled = graph.reverse.flatten() != torch.arange(graph.reverse.numel(), device=graph.reverse.device)
-    return max(1, int(filled.sum()) // 2)

@@ -11,6 +11,22 @@ import triton.language as tl
 JOB = 16  # numbers of a job
 
 
+@triton.jit
+def tile_of(start, stride, inner, column, TRANSPOSED: tl.constexpr):
+    """Addresses [inner, column] of a tile of a matrix, or of its transpose, and the distance of its inner rows."""
+    if TRANSPOSED:
+        return start + column[None, :] * stride + inner[:, None], 1
+    else:
+        return start + inner[:, None] * stride + column[None, :], stride
+
+
+@triton.jit
+def rows_of_type(ranges, chain, kind, graph_nodes, TYPES: tl.constexpr):
+    """The first and (one past) the last row of the atoms of one type; see `minibatch.type_ranges`."""
+    own = ranges + (chain * (graph_nodes > 0) * TYPES + kind) * 2
+    return tl.load(own), tl.load(own + 1)
+
+
 @triton.jit(do_not_specialize=["rows", "graph_nodes"])
 def linear(
     source, weights, out, species, jobs, rows, chain_source, chain_weights, chain_out, graph_nodes,
@@ -20,29 +36,24 @@ def linear(
     """out = source W + source₂ W₂[species], a tile of ROWS × COLUMNS per program; W transposed in the adjoint passes.
 
     job: out, its row stride; source, row stride, inner length; W, row stride; source₂, row stride, inner length; W₂,
-    stride of a type, row stride.   TWIN: source is the sum of two arrays; the eighth number of the job is their distance.
+    stride of a type, row stride.
+    TWIN: source is the sum of two arrays; the eighth number of the job is their distance.
     """
     job = jobs + tl.program_id(1) * 16
     chain = tl.program_id(2).to(tl.int64)
-    first = tl.program_id(0) * ROWS
-    row = (first + tl.arange(0, ROWS)).to(tl.int64)
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     valid = (row < rows)[:, None]
     column, inner = tl.arange(0, COLUMNS), tl.arange(0, INNER)
     source += chain * chain_source
     weights += chain * chain_weights
     out += chain * chain_out
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
-
     length = tl.load(job + 4).to(tl.int32)
     stride = tl.multiple_of(tl.load(job + 3), 16)
     here = source + tl.multiple_of(tl.load(job + 2), 16) + row[:, None] * stride + inner[None, :]
     weight_stride = tl.multiple_of(tl.load(job + 6), 16)
-    if TRANSPOSED:
-        matrix = weights + tl.multiple_of(tl.load(job + 5), 16) + column[None, :] * weight_stride + inner[:, None]
-        along = 1
-    else:
-        matrix = weights + tl.multiple_of(tl.load(job + 5), 16) + inner[:, None] * weight_stride + column[None, :]
-        along = weight_stride
+    start = weights + tl.multiple_of(tl.load(job + 5), 16)
+    matrix, along = tile_of(start, weight_stride, inner, column, TRANSPOSED)
     if TWIN:
         there = here + tl.multiple_of(tl.load(job + 7), 16)
     for k in tl.range(0, length, INNER, num_stages=STAGES):
@@ -61,14 +72,8 @@ def linear(
             here = source + tl.multiple_of(tl.load(job + 7), 16) + row[:, None] * stride + inner[None, :]
             type_stride = tl.multiple_of(tl.load(job + 11), 16)
             weight_stride = tl.multiple_of(tl.load(job + 12), 16)
-            if TRANSPOSED:
-                matrix = weights + tl.multiple_of(tl.load(job + 10), 16) + column[None, :] * weight_stride
-                matrix += inner[:, None]
-                along = 1
-            else:
-                matrix = weights + tl.multiple_of(tl.load(job + 10), 16) + inner[:, None] * weight_stride
-                matrix += column[None, :]
-                along = weight_stride
+            start = weights + tl.multiple_of(tl.load(job + 10), 16)
+            matrix, along = tile_of(start, weight_stride, inner, column, TRANSPOSED)
             turns = length // INNER
             for turn in tl.range(low * turns, (high + 1) * turns, num_stages=STAGES):
                 t = turn // turns
@@ -85,10 +90,10 @@ def wide_linear(
     source, weights, out, jobs, rows, chain_source, chain_weights, chain_out,
     ROWS: tl.constexpr, INNER: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr, PREC: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """out = source W for a W that is much wider than high: a program keeps its rows of the source and goes through
-    the columns.
+    """out = source W for a wide W: a program keeps its rows of the source and goes through the columns.
 
-    job: out, row stride of out and W; source, row stride; W; how many columns.   WIDE: the inner length padded to a power of two.
+    job: out, row stride of out and W; source, row stride; W; how many columns.
+    WIDE: the inner length padded to a power of two.
     """
     job = jobs + tl.program_id(1) * 16
     chain = tl.program_id(2).to(tl.int64)
@@ -119,8 +124,9 @@ def weight_gradient(
 ):  # fmt: skip
     """W̃ = xᵀ ỹ + ẋᵀ ȳ, a tile of INNER × COLUMNS per program, in partial sums over rows that the sampler adds up.
 
-    job: out, its row stride; left, row stride; right, row stride; rows of an atom; type of the atoms (−1: all); versions; TWIN:
-    distance of a second array to be added to the right one.   SORTED: no other atoms lie between those of one type.
+    job: out, its row stride; left, row stride; right, row stride; rows of an atom; type of the atoms (−1: all);
+    versions; TWIN: distance of a second array to be added to the right one.
+    SORTED: no other atoms lie between those of one type.
     """
     job = jobs + tl.program_id(0) * 16
     chain = tl.program_id(1).to(tl.int64)
@@ -129,16 +135,12 @@ def weight_gradient(
     right += chain * chain_right + tl.multiple_of(tl.load(job + 4), 16)
     inner, column, lane = tl.arange(0, INNER), tl.arange(0, COLUMNS), tl.arange(0, ROWS)
     left_stride, right_stride = tl.multiple_of(tl.load(job + 3), 16), tl.multiple_of(tl.load(job + 5), 16)
-    components, kind, versions = (
-        tl.load(job + 6).to(tl.int32),
-        tl.load(job + 7).to(tl.int32),
-        tl.load(job + 8).to(tl.int32),
-    )
+    components, kind = tl.load(job + 6).to(tl.int32), tl.load(job + 7).to(tl.int32)
+    versions = tl.load(job + 8).to(tl.int32)
     low, high = 0, nodes
     species += chain * graph_nodes
     if kind >= 0:
-        low = tl.load(ranges + (chain * (graph_nodes > 0) * TYPES + kind) * 2)
-        high = tl.load(ranges + (chain * (graph_nodes > 0) * TYPES + kind) * 2 + 1)
+        low, high = rows_of_type(ranges, chain, kind, graph_nodes, TYPES)
     low, high = low * components, high * components
     turns = (high - low + ROWS - 1) // ROWS
     count = versions * turns
@@ -203,8 +205,7 @@ def embedding_gradient(
     c = tl.arange(0, WIDE)
     used = (c < CHANNELS)[None, :]
     total = tl.zeros([ROWS, WIDE], tl.float32)
-    low = tl.load(ranges + (chain * (graph_nodes > 0) * TYPES + kind) * 2)
-    high = tl.load(ranges + (chain * (graph_nodes > 0) * TYPES + kind) * 2 + 1)
+    low, high = rows_of_type(ranges, chain, kind, graph_nodes, TYPES)
     for first in range(low, high, ROWS):
         n = (first + tl.arange(0, ROWS)).to(tl.int64)
         own = tl.load(species + chain * graph_nodes + n, mask=n < high, other=-1) == kind
@@ -217,8 +218,7 @@ def embedding_gradient(
 def add_partial(
     partial, out, places, parts, size, chain_out, LAYERS: tl.constexpr, BESSELS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Adds up the partial sums of the radial networks; the frequencies, which all layers share, are summed over
-    layers too."""
+    """Adds up the partial sums of the radial networks; those of the frequencies also over the layers."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     chain = tl.program_id(1).to(tl.int64)
     partial += chain * parts * LAYERS * size
@@ -240,9 +240,8 @@ def atom_forces(gradient, pair, degree, out, nodes, slots, pairs, graph_nodes, B
     """Forces [chain, atom, 3]; see `force_on`."""
     n = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     chain = tl.program_id(1).to(tl.int64)
-    x, y, z = force_on(
-        n, gradient + chain * pairs * 3, pair + chain * graph_nodes * slots, degree + chain * graph_nodes, nodes, slots, BLOCK
-    )  # fmt: skip
+    pair, degree = pair + chain * graph_nodes * slots, degree + chain * graph_nodes
+    x, y, z = force_on(n, gradient + chain * pairs * 3, pair, degree, nodes, slots, BLOCK)
     out += (chain * nodes + n) * 3
     tl.store(out, x.to(tl.float32), mask=n < nodes)
     tl.store(out + 1, y.to(tl.float32), mask=n < nodes)
@@ -267,8 +266,7 @@ def force_on(n, gradient, pair, degree, nodes, slots, BLOCK: tl.constexpr):
 
 @triton.jit
 def bessel_basis(unit, weights, p, valid, b, R_MAX: tl.constexpr, P: tl.constexpr, BESSELS: tl.constexpr):
-    """Bessel functions times the cutoff (harmonics.radial_basis), their slopes, and the derivatives of both by the
-    frequencies."""
+    """Bessel functions times the cutoff (harmonics.radial_basis), their slopes, and ∂ of both by the frequencies."""
     r = tl.load(unit + p * 4 + 3, mask=valid, other=2.0 * R_MAX)[:, None]
     x = tl.minimum(r / R_MAX, 1.0)
     used = (b < BESSELS)[None, :]

@@ -7,6 +7,7 @@ pass. Features: one *arena* per chain holds, for each of the four versions (see 
     gate  →  next x
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -29,7 +30,6 @@ class WeightPlaces:
         starts = [0, *accumulate(sizes)]
         self.size = starts[-1]
         self.of = dict(zip(layout.names, starts))
-        self.shape = {parameter.name: parameter.shape for parameter in layout.parameters}
         # [P]: the place of each entry of the flat buffer
         self.flat = torch.cat([torch.arange(n) + start for n, start in zip(layout.sizes, starts)]).int()
 
@@ -52,21 +52,19 @@ class LayerArena:
 
     @cached_property
     def collected(self) -> dict[Irrep, int]:
-        widths = {irrep: self.layer.collected(irrep) for irrep in self.layer.outputs}
-        return self._blocks(self._end(self.y, self.layer.inputs), widths)
+        return self._blocks(self._end(self.y, self.layer.inputs), self._widths(self.layer.collected))
 
     @cached_property
     def z(self) -> dict[Irrep, int]:
-        widths = {irrep: self.layer.collected(irrep) for irrep in self.layer.outputs}
-        return self._blocks(self._end(self.collected, widths), self.before_gate)
-
-    @property
-    def before_gate(self) -> dict[Irrep, int]:
-        return {irrep: self.layer.before_gate(irrep) for irrep in self.layer.outputs}
+        start = self._end(self.collected, self._widths(self.layer.collected))
+        return self._blocks(start, self._widths(self.layer.before_gate))
 
     @property
     def end(self) -> int:
-        return self._end(self.z, self.before_gate)
+        return self._end(self.z, self._widths(self.layer.before_gate))
+
+    def _widths(self, of: Callable[[Irrep], int]) -> dict[Irrep, int]:
+        return {irrep: of(irrep) for irrep in self.layer.outputs}
 
     def _blocks(self, start: int, widths: dict[Irrep, int]) -> dict[Irrep, int]:
         sizes = [irrep.dim * width * self.nodes for irrep, width in widths.items()]
@@ -79,15 +77,11 @@ class LayerArena:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Division of long sums of z and x̄ into pieces, so that a few atoms keep a GPU busy; the gate adds them up.
-
-    apart: from one piece of a result to the next in an arena;  typed: what a block of weights of the species costs,
-    in blocks.
-    """
+    """Division of long sums of z and x̄ into pieces, so that a few atoms keep a GPU busy; the gate adds them up."""
 
     count: int = 1
-    apart: int = 0
-    typed: int = 1
+    apart: int = 0  # from one piece of a result to the next in an arena
+    typed: int = 1  # what a block of weights of the species costs, in blocks
 
     def divide(self, job: Job, tile: int, along: tuple[int, int]) -> list[Job]:
         """along: numbers from one row of the inner length to the next, in both matrices."""
@@ -137,12 +131,9 @@ class Jobs:
     gradients: list[Job]
 
 
-def layer_jobs(
-    arena: LayerArena, places: WeightPlaces, number: int, types: int, tile: int, pieces: Pieces, *, first: bool
-) -> Jobs:
-    """`tile`: columns of a program; a job is one component of one irrep and one tile of columns, and one piece of a
-    sum."""
-    layer = arena.layer
+def layer_jobs(arena: LayerArena, places: WeightPlaces, number: int, types: int, tile: int, pieces: Pieces) -> Jobs:
+    """A job is one component of one irrep, one tile of columns (`tile` wide), and one piece of a sum."""
+    layer, first = arena.layer, number == 0
     before, after, after_back, before_back, gradients = [], [], [], [], []
     versions = 1 if first else 2  # the embedding does not move with the atoms
     for irrep, size in layer.inputs.items():
@@ -164,9 +155,8 @@ def layer_jobs(
                 back = [x + column, row, *back]
                 before_back += [back] if first else pieces.divide(back, tile, (1, 1))
         if irrep in layer.sources:
-            gradients += _tiles(
-                places.of[own], size, size, arena.x[irrep], size, arena.y[irrep], size, irrep.dim, -1, versions, tile
-            )
+            sides = arena.x[irrep], arena.y[irrep]
+            gradients += _tiles(tile, places.of[own], size, size, *sides, irrep.dim, -1, versions)
     for irrep in layer.outputs:
         size, width = layer.collected(irrep), layer.before_gate(irrep)
         own = f"layer{number}.linear_2.{irrep}"
@@ -183,33 +173,27 @@ def layer_jobs(
                 after += pieces.divide(job, tile, (width, width))
             for column in range(0, size, tile):
                 after_back.append([collected + column, row, z, z_row, width, places.of[own] + column * width, width])
-        gradients += _tiles(
-            places.of[own], size, width, arena.collected[irrep], size, arena.z[irrep], width, irrep.dim, -1, 2, tile
-        )
+        sides = arena.collected[irrep], arena.z[irrep]
+        gradients += _tiles(tile, places.of[own], size, width, *sides, irrep.dim, -1, 2)
         if irrep in layer.self_connection:
+            sides = arena.x[irrep], arena.z[irrep]
             for kind in range(types):
                 start = places.of[connection] + kind * inputs * width
-                gradients += _tiles(
-                    start, inputs, width, arena.x[irrep], inputs, arena.z[irrep], width, irrep.dim, kind, versions, tile
-                )
+                gradients += _tiles(tile, start, inputs, width, *sides, irrep.dim, kind, versions)
     # long jobs first, so that none is left over at the end
     gradients.sort(key=lambda job: -job[6] * job[8] * (1 if job[7] < 0 else 0.5))
     return Jobs(before, after, after_back, before_back, gradients)
 
 
 def _tiles(
-    out: int, inner: int, width: int, left: int, left_row: int, right: int, right_row: int, blocks: int, kind: int, versions: int,
-    tile: int,
-) -> list[Job]:  # fmt: skip
-    return [
-        [out + i * width + c, width, left + i, left_row, right + c, right_row, blocks, kind, versions]
-        for i in range(0, inner, tile)
-        for c in range(0, width, tile)
-    ]
+    tile: int, out: int, inner: int, width: int, left: int, right: int, blocks: int, kind: int, versions: int
+) -> list[Job]:
+    """Jobs of the gradient of one matrix [inner, width]; see `kernels.weight_gradient`."""
+    places = [(i, c) for i in range(0, inner, tile) for c in range(0, width, tile)]
+    return [[out + i * width + c, width, left + i, inner, right + c, width, blocks, kind, versions] for i, c in places]
 
 
 def common_tile(layers: list[LayerPlan]) -> int:
     """The largest tile that divides the channels of every irrep."""
-    return min(
-        channel_block(channels) for layer in layers for channels in (*layer.inputs.values(), *layer.outputs.values())
-    )
+    channels = (count for layer in layers for count in (*layer.inputs.values(), *layer.outputs.values()))
+    return min(channel_block(count) for count in channels)

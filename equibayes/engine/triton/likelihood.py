@@ -54,9 +54,8 @@ def likelihood(
     squares = tl.zeros([ATOMS], tl.float32)
     wrong = tl.zeros([ATOMS], tl.float32)
     for i in tl.static_range(3):
-        error = tl.load(f_forces + (frame * atoms + a) * 3 + i, mask=real, other=0.0) - tl.load(
-            forces + n * 3 + i, mask=real, other=0.0
-        )
+        label = tl.load(f_forces + (frame * atoms + a) * 3 + i, mask=real, other=0.0)
+        error = label - tl.load(forces + n * 3 + i, mask=real, other=0.0)
         z = error * inverse
         squares += z * z
         wrong += tl.abs(error) / 3

@@ -1,12 +1,13 @@
 """The buffers on the device, what is loaded into them, and the tables of jobs of the linears."""
 
 from dataclasses import dataclass
-from math import log
 from typing import Any
 
 import torch
+from triton import cdiv
 
-from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN
+from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD
+from equibayes.bayes.model import StochasticModel
 from equibayes.engine import generate
 from equibayes.engine.generate.groups import blocks as channel_blocks
 from equibayes.engine.generate.groups import channel_block, giving_groups
@@ -18,12 +19,8 @@ from equibayes.engine.triton.dialect import TritonDialect
 from equibayes.engine.triton.layout import Job, LayerArena, Pieces, WeightPlaces, common_tile, layer_jobs
 from equibayes.engine.triton.pairs import Pairs
 from equibayes.engine.triton.tuning import Tuning, narrow
-from equibayes.network.nequip import NequIP
-from equibayes.network.weights import Layout
-from equibayes.units import KCAL_PER_MOL
 
-# precisions of tl.dot: for energies and forces, and for passes that only the gradient by the weights needs.  tf32 is
-# for tests
+# of tl.dot: for energies and forces, and for passes that only the gradient by weights needs (tf32: for tests)
 PRECISIONS = {
     "float32": ("ieee", "ieee"),
     "tf32x3": ("tf32x3", "tf32x3"),
@@ -31,34 +28,18 @@ PRECISIONS = {
     "mixed": ("bf16x3", "tf32"),
     "tf32": ("tf32", "tf32"),
 }
-
-
-MOST_PARTS = 8
-"""Partial sums of a weight gradient; the sampler reads all of them."""
+MOST_PARTS = 8  # partial sums of a weight gradient; the sampler reads all of them
 
 
 @dataclass(frozen=True)
 class Shape:
-    """chains K; groups 1 (all chains see the same atoms) or K; atoms, slots and pairs of a group."""
-
-    chains: int
-    groups: int
-    nodes: int
-    slots: int
-    pairs: int
+    chains: int  # K
+    groups: int  # 1 (all chains see the same atoms) or K
+    nodes: int  # atoms of a group
+    slots: int  # of an atom
+    pairs: int  # of a group
 
 
-@dataclass(frozen=True)
-class Heads:
-    """The deviation heads: where their weights lie (for forces, then energy), their hidden sizes, and ln of their
-    unit."""
-
-    names: tuple[str, str]
-    hidden: tuple[int, int]
-    unit: float
-
-
-HEADS = Heads((FORCE_HEAD, ENERGY_HEAD), HIDDEN, log(KCAL_PER_MOL))
 # radial weights, harmonics and features of one edge and sample of the paper's network
 BYTES_PER_EDGE = 32_000
 
@@ -72,7 +53,7 @@ def edges_at_once(device: torch.device | str) -> int:
 
 def padded(count: int, unit: int) -> int:
     """The next multiple of `unit`."""
-    return -(-count // unit) * unit
+    return cdiv(count, unit) * unit
 
 
 class Memory:
@@ -80,33 +61,31 @@ class Memory:
 
     def __init__(
         self,
-        network: NequIP,
-        layout: Layout,
-        heads: Heads,
+        model: StochasticModel,
         shape: Shape,
         *,
         device: torch.device | str,
         training: bool,
         precision: str = "float32",
-        tuning: Tuning | None = None,
         lean: bool = False,
         masked: bool = False,
     ) -> None:
-        """masked: features are multiplied by `mask` before readout and heads read them (dropout); lean: keep the
-        radial weights of one layer at a time and compute them twice; for systems of many thousand atoms."""
-        self.lean, self.masked = lean, masked
-        self.network, self.shape, self.heads = network, shape, heads
-        self.device, self.training = torch.device(device), training
+        """masked: features are multiplied by `mask` before readout and heads read them (dropout).
+        lean: keep the radial weights of one layer at a time and compute them twice, for many thousand atoms."""
+        self.network, self.shape, self.device = model.network, shape, torch.device(device)
+        self.training, self.lean, self.masked = training, lean, masked
         self.precision, self.gradient_precision = PRECISIONS[precision]
-        self.tuning = tuning or Tuning.best(precision, shape.nodes * shape.chains, narrow=narrow(self.device))
-        self.places = WeightPlaces(layout)
+        self.tuning = Tuning.best(precision, shape.nodes * shape.chains, narrow=narrow(self.device))
+        self.places = WeightPlaces(model.layout)
         self.places_flat = self.places.flat.to(self.device)
-        self.generated = load_kernels(generate.kernels(network.config, network.layers, TritonDialect))
-        self.tile = common_tile(network.layers)
+        self.generated = load_kernels(generate.kernels(model.config, self.network.layers, TritonDialect))
+        self.tile = common_tile(self.network.layers)
         # sums into which the rows of a weight gradient are divided: few programs are too few for a GPU
         self.parts = min(MOST_PARTS, max(1, self.tuning.gradient_parts // shape.chains))
         self.sorted = False  # whether all atoms of one type lie together; see `find_types`
         self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" and training else None
+        # from the atoms and pairs of one chain to those of the next: 0 where all chains share them
+        self.graph_nodes, self.graph_pairs = (shape.nodes, shape.pairs) if shape.groups > 1 else (0, 0)
         self._allocate()
         self._make_jobs()
 
@@ -115,12 +94,11 @@ class Memory:
         chains, groups, nodes, pairs = shape.chains, shape.groups, shape.nodes, shape.pairs
         total, row = harmonics(config.l_max), width(config.l_max)
         self.arenas: list[LayerArena] = []
-        start = 0
+        self.last = 0  # where the last features lie
         for layer in layers:
-            self.arenas.append(LayerArena(layer, nodes, start))
-            start = self.arenas[-1].end
-        self.last = start  # where the last features lie
-        self.version = start + nodes * config.channels[0]
+            self.arenas.append(LayerArena(layer, nodes, self.last))
+            self.last = self.arenas[-1].end
+        self.version = self.last + nodes * config.channels[0]
         versions, pieces = 4 if self.training else 2, self.tuning.pieces
         # once more for each further piece of a sum; small systems only, large ones have one piece
         self.arena = self._zeros(chains, versions * pieces, self.version)
@@ -146,9 +124,8 @@ class Memory:
         self.hidden = self._zeros(chains, len(layers), 2, pairs, self.width)
         self.radial_start = [0 if self.lean else 2 * pairs * sum(self.columns[:i]) for i in range(len(layers))]
         self.radial = self._zeros(chains, 2 * pairs * (max(self.columns) if self.lean else sum(self.columns)))
-        self.jobs_giving = [
-            len(giving_groups(layer)) * channel_blocks(layer, self._channels(layer)) for layer in layers
-        ]
+        blocks = [channel_blocks(layer, self._channels(layer)) for layer in layers]
+        self.jobs_giving = [len(giving_groups(layer)) * count for layer, count in zip(layers, blocks)]
         self.edge = self._zeros(chains, pairs, 2, sum(self.jobs_giving), row)
         self.pull = self._zeros(chains, pairs, 3)
         self.forces = self._zeros(chains, nodes, 3)
@@ -165,8 +142,8 @@ class Memory:
             self.gradient = self._zeros(self.parts, chains, self.places.size)
             self.ranges = self._zeros(groups, len(config.type_names), 2, dtype=torch.int32)
             block = self.tuning.radial_block
-            self.radial_turns = max(1, -(-pairs * chains // (block * self.tuning.radial_programs)))
-            self.radial_parts = -(-pairs // (block * self.radial_turns))
+            self.radial_turns = max(1, cdiv(pairs * chains, block * self.tuning.radial_programs))
+            self.radial_parts = cdiv(pairs, block * self.radial_turns)
             depth = config.radial_mlp_depth
             self.radial_size = config.num_bessels * self.width + (depth - 1) * self.width**2 + config.num_bessels
             self.partial = self._zeros(chains, self.radial_parts, len(layers), self.radial_size)
@@ -182,10 +159,7 @@ class Memory:
         types = len(config.type_names)
         # rows are sorted by species, but a few atoms lie in one tile together
         pieces = Pieces(self.tuning.pieces, self.apart, types if self.shape.nodes <= 2 * self.tuning.rows else 1)
-        jobs = [
-            layer_jobs(arena, self.places, number, types, self.tile, pieces, first=number == 0)
-            for number, arena in enumerate(self.arenas)
-        ]
+        jobs = [layer_jobs(arena, self.places, i, types, self.tile, pieces) for i, arena in enumerate(self.arenas)]
         self.before = [self._table(own.before) for own in jobs]
         self.after = [self._table(own.after) for own in jobs]
         self.after_back = [self._table(own.after_back) for own in jobs]
@@ -202,8 +176,8 @@ class Memory:
             hidden, start = number * 2 * pairs * width, self.radial_start[number]
             both, twin = 2 * start, 2 * pairs * columns  # both directions of a pair
             most = self.tuning.radial_columns
-            chunks = range(0, columns, most)
-            radial.append([[start + c, columns, hidden, width, place + c, min(most, columns - c)] for c in chunks])
+            chunks = [(c, min(most, columns - c)) for c in range(0, columns, most)]
+            radial.append([[start + c, columns, hidden, width, place + c, count] for c, count in chunks])
             for c in range(0, columns, self.tile):
                 for i in range(0, width, self.radial_tile):
                     out = place + i * columns + c
@@ -216,14 +190,14 @@ class Memory:
         self.radial_gradients = self._table(gradients)
         offsets = [[self.places.of[f"layer{n}.radial.{i}"] for i in range(depth)] for n in range(len(self.columns))]
         self.radial_offsets = torch.tensor(offsets, dtype=torch.int64, device=self.device)
-        places: list[int] = []
-        for firsts in offsets:
-            for i, first in enumerate(firsts):
-                size = (config.num_bessels if i == 0 else width) * width
-                places += range(first, first + size)
-        places += range(self.places.of["bessel"], self.places.of["bessel"] + config.num_bessels)
+        sizes = [config.num_bessels * width] + [width * width] * (depth - 1)
+        blocks = [(first, size) for firsts in offsets for first, size in zip(firsts, sizes)]
+        blocks.append((self.places.of["bessel"], config.num_bessels))
+        places = [place for first, size in blocks for place in range(first, first + size)]
         self.radial_places = torch.tensor(places, dtype=torch.int32, device=self.device)
-        names = [f"{head}.{kind}{i}" for head in self.heads.names for i in range(3) for kind in ("weight", "bias")]
+        names = [
+            f"{head}.{kind}{i}" for head in (FORCE_HEAD, ENERGY_HEAD) for i in range(3) for kind in ("weight", "bias")
+        ]
         self.head_places = torch.tensor([self.places.of[name] for name in names], dtype=torch.int64, device=self.device)
 
     def _table(self, jobs: list[Job]) -> torch.Tensor:

@@ -10,9 +10,9 @@ from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.data.graph import Graph
 from equibayes.engine.triton.capture import Capture
 from equibayes.engine.triton.dynamics import TritonDynamics
-from equibayes.engine.triton.memory import HEADS, Shape, edges_at_once, padded
+from equibayes.engine.triton.memory import Shape, edges_at_once, padded
 from equibayes.engine.triton.pairs import Pairs, pairs_of
-from equibayes.engine.triton.passes import Passes
+from equibayes.engine.triton.passes import Passes, prediction_passes
 from equibayes.network.nequip import sum_over_structures
 from equibayes.network.weights import Weights
 
@@ -62,12 +62,8 @@ class TritonModel:
                 # the next batch of such frames may have more pairs; making new buffers takes longer than using them
                 shape = replace(shape, slots=slots + 4, pairs=padded(rows + rows // 16, 64))
             passes = evaluate = self._passes = self._evaluate = self._loaded = None  # memory for one set is enough
-            lean = 2 * shape.pairs * chains > edges_at_once(device)
             self.prepare(shape.nodes * chains)
-            passes = self._passes = Passes(
-                self.model.network, self.layout, HEADS, shape, device=device, training=False, precision=self.precision, lean=lean,
-                masked=masked,
-            )  # fmt: skip
+            passes = self._passes = prediction_passes(self.model, shape, device, self.precision, masked=masked)
             evaluate = self._evaluate = Capture(passes.evaluate, passes.device)
         if self._loaded is not weights:
             passes.load_weights(self.layout.flatten(weights))

@@ -6,16 +6,24 @@ import triton.language as tl
 from equibayes.engine.triton.kernels import force_on
 
 
+@triton.jit
+def load_vector(place, valid):
+    """Three components in float64, zeros where not valid."""
+    x = tl.load(place, mask=valid, other=0.0).to(tl.float64)
+    y = tl.load(place + 1, mask=valid, other=0.0).to(tl.float64)
+    return x, y, tl.load(place + 2, mask=valid, other=0.0).to(tl.float64)
+
+
 @triton.jit(do_not_specialize=["nodes", "slots", "pairs", "chains", "shares", "chain_out"])
 def pack(
     energies, deviations, pull, pair, degree, vector, unit, order, out, nodes, slots, pairs, chains, shares, chain_out,
     R_MAX: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """All results of a chain, float64: energy, ln σ_E, ln σ_F and forces of the atoms; xx, yy, zz, xy, xz, yz of
-    shares of the virial.
+    """All results of a chain, float64: energy, ln σ_E, ln σ_F and forces of the atoms; shares of the virial (xx, yy,
+    zz, xy, xz, yz).
 
-    ln σ_E is the logarithm of the mean of the atoms' exponentials.   The first program of a chain writes energies and deviations, the
-    next ones a share of the virial each, the others the forces on BLOCK atoms each.
+    ln σ_E is the logarithm of the mean of the atoms' exponentials.  The first program of a chain writes energies and
+    deviations, the next ones a share of the virial each, the others the forces on BLOCK atoms each.
     """
     chain = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
@@ -49,14 +57,8 @@ def pack(
             p = (first + i).to(tl.int64)
             # padding rows may hold values of an earlier list
             near = (p < pairs) & (tl.load(unit + p * 4 + 3, mask=p < pairs, other=2.0 * R_MAX) < R_MAX)
-            x, y, z = (
-                tl.load(vector + p * 3, mask=near, other=0.0),
-                tl.load(vector + p * 3 + 1, mask=near, other=0.0),
-                tl.load(vector + p * 3 + 2, mask=near, other=0.0),
-            )
-            fx = tl.load(pull + p * 3, mask=near, other=0.0).to(tl.float64)
-            fy = tl.load(pull + p * 3 + 1, mask=near, other=0.0).to(tl.float64)
-            fz = tl.load(pull + p * 3 + 2, mask=near, other=0.0).to(tl.float64)
+            x, y, z = load_vector(vector + p * 3, near)
+            fx, fy, fz = load_vector(pull + p * 3, near)
             xx += x * fx
             yy += y * fy
             zz += z * fz

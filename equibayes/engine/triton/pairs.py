@@ -1,18 +1,6 @@
-"""Graphs as the kernels read them: atoms sorted by species, pairs of atoms instead of directed edges.
+"""Graphs as the kernels read them: atoms sorted by species, pairs of atoms instead of directed edges."""
 
-| field   | shape     |                                                                                                     |
-|---------|-----------|-----------------------------------------------------------------------------------------------------|
-| species | [G, N]    | type of each atom; rows of one type lie together as far as possible                                  |
-| degree  | [G, N]    | filled slots                                                                                        |
-| sender  | [G, N, D] | neighbour in each slot, filled slots first                                                          |
-| pair    | [G, N, D] | 2·pair + direction: 0 where the vector to the neighbour is the pair's, 1 where it is its opposite    |
-| vector  | [G, Q, 3] | Å, from the first atom of a pair to the second; beyond every cutoff in padding rows                 |
-| ends    | [G, Q, 2] | first and second atom                                                                               |
-
-All int32; vectors as the Graph has them.
-"""
-
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 
@@ -21,18 +9,17 @@ from equibayes.data.graph import EMPTY_SLOT_DISTANCE, Graph
 
 @dataclass(frozen=True)
 class Pairs:
-    """See the table at the top of this file; `order` [G, N] is the atom of the Graph that each row holds."""
+    """G groups of N atoms with D slots and Q pairs each; int32, but vectors as in the Graph and order int64."""
 
-    species: torch.Tensor
-    degree: torch.Tensor
-    sender: torch.Tensor
-    pair: torch.Tensor
-    vector: torch.Tensor
-    ends: torch.Tensor
-    order: torch.Tensor
-
-    def to(self, device: torch.device | str) -> "Pairs":
-        return Pairs(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+    species: torch.Tensor  # [G, N] type of each atom; rows of one type lie together as far as possible
+    degree: torch.Tensor  # [G, N] filled slots
+    sender: torch.Tensor  # [G, N, D] neighbour in each slot, filled slots first
+    pair: (
+        torch.Tensor
+    )  # [G, N, D] 2·pair + direction: 0 if the vector to the neighbour is the pair's, 1 if its opposite
+    vector: torch.Tensor  # [G, Q, 3] Å, from first to second atom of a pair; beyond every cutoff in padding rows
+    ends: torch.Tensor  # [G, Q, 2] first and second atom
+    order: torch.Tensor  # [G, N] the atom of the Graph that each row holds
 
 
 def pairs_of(graph: Graph, types: int) -> Pairs:
@@ -43,11 +30,9 @@ def pairs_of(graph: Graph, types: int) -> Pairs:
     reverse = graph.reverse.reshape(groups, -1)
     filled = reverse != flat
     forward = flat < reverse  # one of the two directions of a pair
-
     key = torch.where(graph.real, graph.species, types)
     order = key.argsort(dim=1, stable=True)
     place = torch.empty_like(order).scatter_(1, order, torch.arange(atoms, device=device).expand(groups, -1))
-
     most = max(int(forward.sum(1).max()), 1) if forward.numel() else 1
     number = (forward.cumsum(1) - 1) * forward  # of a pair, on its forward edge
     number = torch.where(forward, number, number.gather(1, reverse))
@@ -61,7 +46,6 @@ def pairs_of(graph: Graph, types: int) -> Pairs:
     receiver = place.repeat_interleave(slots, 1)
     ends[group, number[group, edge], 0] = receiver[group, edge]
     ends[group, number[group, edge], 1] = sender[group, edge]
-
     # slots of each atom, filled ones first, atoms in their new order
     filled = filled.reshape(groups, atoms, slots)
     first = (~filled).int().argsort(dim=2, stable=True)

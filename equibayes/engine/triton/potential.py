@@ -1,19 +1,18 @@
-"""û and its gradient on the fused kernels: what `bayes.potential.Potential` computes, in place and without touching
-the host."""
+"""û and its gradient on the fused kernels: what `bayes.potential.Potential` computes."""
 
 import torch
+from triton import cdiv, next_power_of_2
 
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.engine.triton import minibatch
 from equibayes.engine.triton.likelihood import likelihood
-from equibayes.engine.triton.memory import HEADS, Shape
+from equibayes.engine.triton.memory import Shape
 from equibayes.engine.triton.pairs import pairs_of
 from equibayes.engine.triton.passes import Passes
 
 
 class TritonPotential:
-    """−N/|batch| Σ ln p and its gradient for K chains with a minibatch of B frames each, in place and without
-    touching the host.
+    """−N/|batch| Σ ln p and its gradient for K chains with a minibatch of B frames each, without touching the host.
 
     frames   [S, K, B] int32  the minibatches of the next S steps
     counter  [1] int64        index of the current step
@@ -24,19 +23,14 @@ class TritonPotential:
         model, data = potential.model, potential.data
         self.potential, self.batch = potential, batch
         self.device = device = data.forces.device
-        types = len(model.config.type_names)
-        frames = pairs_of(data.frames, types)
-        self.resident = frames
-        self.atoms, self.slots = frames.sender.shape[1:]
-        self.pair_rows = frames.vector.shape[1]
+        self.resident = frames = pairs_of(data.frames, len(model.config.type_names))
+        (self.atoms, self.slots), self.pair_rows = frames.sender.shape[1:], frames.vector.shape[1]
         self.counts = data.frames.num_atoms[:, 0].int().contiguous()
         self.labels = data.forces.gather(1, frames.order[..., None].expand(-1, -1, 3)).contiguous()
         self.scale = len(data) / batch
         shape = Shape(chains, chains, self.atoms * batch, self.slots, self.pair_rows * batch)
-        self.passes = Passes(
-            model.network, model.layout, HEADS, shape, device=device, training=True, precision=precision,
-            masked=potential.dropout is not None,
-        )  # fmt: skip
+        masked = potential.dropout is not None
+        self.passes = Passes(model, shape, device=device, training=True, precision=precision, masked=masked)
         self.frames = torch.zeros(steps, chains, batch, dtype=torch.int32, device=device)
         self.counter = torch.zeros(1, dtype=torch.int64, device=device)
         self.summary = torch.zeros(chains, batch, 4, dtype=torch.float64, device=device)
@@ -50,12 +44,12 @@ class TritonPotential:
     def __call__(self) -> None:
         passes, resident, batch = self.passes, self.resident, self.batch
         chains, graph = passes.shape.chains, passes.graph
-        minibatch.gather_atoms[(-(-self.atoms * batch // 64), chains)](
+        minibatch.gather_atoms[(cdiv(self.atoms * batch, 64), chains)](
             self.frames, self.counter, resident.species, resident.degree, resident.sender, resident.pair, passes.norms,
             graph.species, graph.degree, graph.sender, graph.pair, passes.norm, self.atoms, self.slots, batch, self.pair_rows,
             chains=chains, BLOCK=64, num_warps=2,
         )  # fmt: skip
-        minibatch.gather_pairs[(-(-self.pair_rows * batch // 128), chains)](
+        minibatch.gather_pairs[(cdiv(self.pair_rows * batch, 128), chains)](
             self.frames, self.counter, resident.vector, resident.ends, graph.vector, graph.ends, batch, self.pair_rows,
             chains=chains, BLOCK=128,
         )  # fmt: skip
@@ -66,7 +60,7 @@ class TritonPotential:
             self.frames, self.counter, self.counts, self.potential.data.energy, self.labels, passes.energies, passes.forces,
             passes.deviations, passes.direction, passes.deviation_tilde, passes.energy_bar, self.summary, self.atoms, batch,
             self.scale, chains=chains, SQUARES=self.potential.objective == "squares",
-            ATOMS=max(16, 1 << (self.atoms - 1).bit_length()), num_warps=1,
+            ATOMS=max(16, next_power_of_2(self.atoms)), num_warps=1,
         )  # fmt: skip
         passes.differentiate()
 
@@ -76,7 +70,7 @@ class TritonPotential:
         if dropout is None:
             return
         channels = passes.mask.shape[2]
-        minibatch.dropout[(-(-self.atoms * self.batch * channels // 1024), passes.shape.chains)](
+        minibatch.dropout[(cdiv(self.atoms * self.batch * channels, 1024), passes.shape.chains)](
             passes.mask, self.frames, self.counter, self.resident.order, first_step, identities, dropout.seed, dropout.stream,
             int(dropout.rate * 2**32), 1 / (1 - dropout.rate), self.atoms, self.batch, passes.shape.chains, CHANNELS=channels,
             BLOCK=256,

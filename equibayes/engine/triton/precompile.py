@@ -1,5 +1,4 @@
-"""Compiles the kernels of a network in parallel, before the first step: half a minute on many cores instead of
-several minutes on one.
+"""Compiles the kernels of a network in parallel, before the first step: half a minute instead of several.
 
 Triton compiles each kernel when it is first launched, one after the other.  Here processes that never touch the GPU
 go through the same launches, compile a share of them each, and leave the results in Triton's cache on disk, where the
@@ -14,15 +13,32 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import torch
+import triton
 
+from equibayes.bayes.model import StochasticModel
+from equibayes.bayes.potential import Potential
+from equibayes.bayes.prior import StandardNormal
+from equibayes.data.elements import atomic_number
+from equibayes.data.graph import graph_of
+from equibayes.data.resident import ResidentData
+from equibayes.data.structures import Structure
+from equibayes.engine import generate
+from equibayes.engine.triton.cache import kernel_cache
+from equibayes.engine.triton.dialect import TritonDialect
+from equibayes.engine.triton.model import TritonModel
+from equibayes.engine.triton.steps import TritonStepper
+from equibayes.engine.triton.tuning import Tuning, narrow
 from equibayes.network.config import NetworkConfig
 from equibayes.network.irreps import plan_layers
-
-if TYPE_CHECKING:
-    from equibayes.engine.triton.tuning import Tuning
+from equibayes.sampling import sghmc
+from equibayes.sampling.chain import Stretch
+from equibayes.sampling.noise import NoiseKey
+from equibayes.sampling.schedule import StepPlan
 
 # from so many on, kernels are the same for any number of chains: the gradient is one sum
 MANY_CHAINS = 16
@@ -41,26 +57,14 @@ def precompile(
 
     Returns at once if it was done before on this machine; a share that fails is compiled at the first launch instead.
     """
-    import triton
-
-    from equibayes.engine import generate
-    from equibayes.engine.triton.cache import kernel_cache
-    from equibayes.engine.triton.dialect import TritonDialect
-    from equibayes.engine.triton.tuning import Tuning, narrow
-
     tuning = Tuning.best(precision, rows, narrow=narrow("cuda"))
     work = share_of_work(config, precision, chains, tuning, training=training)
     # what the kernels depend on, few of the settings of a network
     kernels = generate.kernels(config, plan_layers(config), TritonDialect)
-    constants = [
-        config.r_max,
-        config.polynomial_cutoff_p,
-        len(config.type_names),
-        *(work[name] for name in ("chains", "precision", "training", "tuning")),
-    ]
-    done = (
-        kernel_cache() / f"compiled_{_name([kernels, constants, work['target'], triton.__version__, _source_stamp()])}"
-    )
+    constants = [config.r_max, config.polynomial_cutoff_p, len(config.type_names)]
+    constants += [work[name] for name in ("chains", "precision", "training", "tuning")]
+    stamp = _name([kernels, constants, work["target"], triton.__version__, _source_stamp()])
+    done = kernel_cache() / f"compiled_{stamp}"
     processes = min(16, os.cpu_count() or 1)
     if done.exists() or processes < 4:
         return
@@ -77,11 +81,9 @@ def precompile(
 
 
 def share_of_work(
-    config: NetworkConfig, precision: str, chains: int, tuning: "Tuning", *, training: bool
+    config: NetworkConfig, precision: str, chains: int, tuning: Tuning, *, training: bool
 ) -> dict[str, Any]:
     """The work of a compiling process, as JSON, for the GPU of this machine."""
-    import triton
-
     target = triton.runtime.driver.active.get_current_target()
     return {
         "network": asdict(config),
@@ -102,31 +104,13 @@ def _name(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-class _Target:
-    """Replaces the GPU driver while compiling."""
-
-    def __init__(self, target: Any) -> None:
-        self.target = target
-
-    def get_current_target(self) -> Any:
-        return self.target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int = 0) -> int:
-        return 0
-
-
 def launches_of(work: dict[str, Any]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     """What a run with a few atoms would launch, by kernel and options: kernel, grid, arguments, options."""
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
-    from triton.runtime.jit import JITFunction
-
-    from equibayes.engine.triton.tuning import Tuning
-
-    driver.set_active(_Target(GPUTarget(*work["target"])))
+    target = triton.backends.compiler.GPUTarget(*work["target"])
+    stand_in = SimpleNamespace(
+        get_current_target=lambda: target, get_current_device=lambda: 0, get_current_stream=lambda device=0: 0
+    )
+    triton.runtime.driver.set_active(stand_in)
     launches: dict[tuple[Any, ...], Any] = {}
 
     def record(kernel: Any, grid: Any) -> Any:
@@ -135,7 +119,7 @@ def launches_of(work: dict[str, Any]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
 
         return launch
 
-    JITFunction.__getitem__ = record
+    triton.runtime.jit.JITFunction.__getitem__ = record
     chosen = Tuning(**work["tuning"])
     Tuning.best = classmethod(lambda cls, precision, rows, **_: chosen)  # type: ignore[method-assign, assignment]
     _launch_all(work)
@@ -153,27 +137,11 @@ def compile_share(work: dict[str, Any], processes: int, rank: int) -> int:
 
 
 def _launch_all(work: dict[str, Any]) -> None:
-    from equibayes.bayes.model import StochasticModel
-    from equibayes.bayes.potential import Potential
-    from equibayes.bayes.prior import StandardNormal
-    from equibayes.data.elements import atomic_number
-    from equibayes.data.graph import graph_of
-    from equibayes.data.resident import ResidentData
-    from equibayes.data.structures import Structure
-    from equibayes.engine.triton.model import TritonModel
-    from equibayes.engine.triton.steps import TritonStepper
-    from equibayes.sampling import sghmc
-    from equibayes.sampling.chain import Stretch
-    from equibayes.sampling.noise import NoiseKey
-    from equibayes.sampling.schedule import StepPlan
-
     config = NetworkConfig(**work["network"])
     model, chains = StochasticModel(config), work["chains"]
-    numbers = torch.tensor([atomic_number(name) for name in config.type_names]).numpy()
-    count = len(numbers)
-    positions = torch.arange(3.0 * count, dtype=torch.float64).reshape(-1, 3).numpy() * 0.5
-    nothing = torch.zeros(3, 3).numpy()
-    frame = Structure(numbers, positions, nothing, nothing[0].astype(bool), energy=0.0, forces=0 * positions)
+    numbers = np.array([atomic_number(name) for name in config.type_names])
+    positions = 0.5 * np.arange(3.0 * len(numbers)).reshape(-1, 3)
+    frame = Structure(numbers, positions, np.zeros((3, 3)), np.zeros(3, dtype=bool), energy=0.0, forces=0 * positions)
     species = {int(z): i for i, z in enumerate(numbers)}
     flat = model.layout.start(chains, 0)
     if not work["training"]:
@@ -186,17 +154,12 @@ def _launch_all(work: dict[str, Any]) -> None:
         dynamics(positions)
         return
     data = ResidentData([frame], r_max=config.r_max, species_of=species, reference=[0.0])
+    potential, key = Potential(model, data, StandardNormal()), NoiseKey(0, tuple(range(chains)))
+    plan = StepPlan(1e-3, 1.0, "burn_in", 0, -1, False, False)
+    stretch = Stretch(0, [plan], torch.zeros(1, chains, 1, dtype=torch.int64))
     for integrator in ("baoa", "paper"):
-        stepper = TritonStepper(
-            Potential(model, data, StandardNormal()),
-            sghmc.init(flat),
-            NoiseKey(0, tuple(range(chains))),
-            sghmc.SGHMCConfig(integrator=integrator),
-            longest=1,
-            precision=work["precision"],
-        )
-        plan = StepPlan(1e-3, 1.0, "burn_in", 0, -1, False, False)
-        stretch = Stretch(0, [plan], torch.zeros(1, chains, 1, dtype=torch.int64))
+        sampler, state = sghmc.SGHMCConfig(integrator=integrator), sghmc.init(flat)
+        stepper = TritonStepper(potential, state, key, sampler, longest=1, precision=work["precision"])
         stepper.advance(stretch, torch.full((1, chains), 1e-3))
 
 

@@ -1,5 +1,4 @@
-"""Kernels of the readout and the deviation heads: energies and ln σ of every atom, the start of the adjoint passes,
-and gradients.
+"""Kernels of the readout and the deviation heads: energies and ln σ of atoms, start of the adjoint passes, gradients.
 
 Features may be multiplied by a mask x → m x before they are read (dropout); the adjoint is the same product.
 """
@@ -49,10 +48,10 @@ def readout(
     shift_place, chain_arena, chain_weights, graph_nodes, unit, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr,
     H1: tl.constexpr, H2: tl.constexpr, MASKED: tl.constexpr, SHIFTED: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """E_i = scale · (x·w + b) and ln σ of every atom, and where the adjoint pass begins: x̄ = scale · w.  b: of the
-    species, if SHIFTED.
+    """E_i = scale · (x·w + b) and ln σ of every atom, and where the adjoint pass begins: x̄ = scale · w.
 
-    deviations [2, chains, nodes]: ln σ_F and the energy head of each atom.   Separate programs for each head and for the energy.
+    SHIFTED: b is that of the species, otherwise 0.  deviations [2, chains, nodes]: ln σ_F and the energy head of each
+    atom.  Separate programs for each head and for the energy.
     """
     n = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     chain = tl.program_id(1).to(tl.int64)
@@ -124,10 +123,9 @@ def readout_gradient(
     WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, MASKED: tl.constexpr, SHIFTED: tl.constexpr,
     TYPES: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of one head (by the chain rule) and, with the first, of the readout: w̃ = Σ scale (ẋ + ∂L/∂E x),
-    b̃ = Σ scale ∂L/∂E.
+    """The gradients of one head (by the chain rule) and, with the first, of the readout:
 
-    TYPES: a power of two, not below the number of species.
+    w̃ = Σ scale (ẋ + ∂L/∂E x),  b̃ = Σ scale ∂L/∂E.    TYPES: a power of two, not below the number of species.
     """
     part = tl.program_id(0)
     chain = tl.program_id(1).to(tl.int64)

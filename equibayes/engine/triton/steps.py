@@ -1,5 +1,4 @@
-"""The whole step of K chains on the GPU: minibatch, likelihood, gradient, prior and sampler, recorded once and
-replayed.
+"""The whole step of K chains on the GPU, from minibatch to sampler, recorded once and replayed.
 
 What changes from step to step (frames, Δt, noise, mass adaptation) is written into tables for a stretch of steps at
 once.  A counter on the device runs through them, and the host waits only at the end of a stretch.
@@ -42,8 +41,7 @@ class TritonStepper:
         self.longest, self.precision, self.average = longest, precision, average
         self.device = potential.data.forces.device
         chains, size = state.position.shape
-        layout = potential.model.layout
-        self.scale = layout.scale.like(state.position)
+        self.scale = potential.model.layout.scale.like(state.position)
         self.table = torch.zeros(longest, chains, 5, dtype=torch.float32, device=self.device)
         self.first_step = torch.zeros(1, dtype=torch.int64, device=self.device)
         identities = torch.tensor([identity & 0xFFFFFFFF for identity in key.chains], dtype=torch.int64)
@@ -68,8 +66,7 @@ class TritonStepper:
     def advance(
         self, stretch: Stretch, learning_rates: torch.Tensor, stopping: Callable[[], bool] = lambda: False
     ) -> Evaluation:
-        """The steps of a stretch with learning rates [n, K]; the evaluation of the last one.  Too fast to be
-        interrupted."""
+        """The steps of a stretch with learning rates [n, K]; the evaluation of the last.  Is not interrupted."""
         count, _, batch = stretch.indices.shape
         potential = self._potential(batch)
         potential.frames[:count].copy_(stretch.indices.int())
@@ -107,9 +104,8 @@ class TritonStepper:
             made = TritonPotential(self.potential, chains, batch, self.longest, self.precision)
             self._potentials[batch] = made
             # warming up makes real steps, which must leave no trace
-            self._steps[batch] = Capture(
-                lambda: self._step(made), self.device, warm_up=2, changing=self._changing(made)
-            )
+            changing = self._changing(made)
+            self._steps[batch] = Capture(lambda: self._step(made), self.device, warm_up=2, changing=changing)
         return self._potentials[batch]
 
     def _changing(self, potential: TritonPotential) -> list[torch.Tensor]:

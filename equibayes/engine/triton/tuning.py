@@ -1,23 +1,19 @@
-"""How the work is divided into programs."""
+"""How the work is divided into programs, as measured on one H200 (results/speed).  It affects the time only."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-ROOMY = 128 * 1024
-"""Bytes of shared memory."""
+ROOMY = 128 * 1024  # bytes of shared memory
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """How the work is divided into programs, as measured on one H200 (results/speed).  It affects the time only.
-
-    rows, warps, stages: of the linears of versions 0 and 1;  tangent_…: of versions 2 and 3, which only the gradient
-    by weights needs. pieces: into which long sums of linears are divided, since few atoms make too few programs;
-    readers add them up. registers: of a thread of the convolution, at most; with fewer than the compiler would take
-    more programs run side by side. Two warps per program make Triton use the older matrix instructions, which are
-    faster here for tf32 than those of Hopper.
+    """rows, warps, stages: of the linears of versions 0 and 1;  tangent_…: of versions 2 and 3 (gradient by weights).
+    pieces: into which long sums of linears are divided, since few atoms make too few programs; readers add them up.
+    registers: most per thread of the convolution; with fewer than the compiler would take, more programs run at once.
+    Two warps per program make Triton use older matrix instructions, which are faster for tf32 than those of Hopper.
     """
 
     slots_collecting: int = 1
@@ -47,7 +43,7 @@ class Tuning:
 
     @classmethod
     def best(cls, precision: str, rows: int, *, narrow: bool = False) -> "Tuning":
-        """For `rows` atoms in all chains together.   narrow: a GPU with less shared memory than those of data centres."""
+        """For `rows` atoms in all chains together.  narrow: a GPU with little shared memory; see `narrow`."""
         few, many = rows < 1024, rows >= 4096
         # a few atoms cannot fill a GPU: then the slots of an atom, and the blocks of a sum, are worked on side by side
         chosen: dict[str, Any] = {
@@ -67,12 +63,8 @@ class Tuning:
             chosen |= {"radial_rows": 32, "radial_last_warps": 2, "stages": 4 if few else 2, "warps": 2 if many else 4}
         chosen |= {f"tangent_{name}": chosen[name] for name in ("rows", "warps", "stages")}
         if precision in ("tf32", "mixed"):
-            chosen |= {
-                "gradient_rows": 16,
-                "gradient_warps": 2,
-                "gradient_stages": 4,
-                "radial_back_warps": 2 if many else 4,
-            }
+            chosen |= {"gradient_rows": 16, "gradient_warps": 2, "gradient_stages": 4}
+            chosen |= {"radial_back_warps": 2 if many else 4}
         if precision == "mixed" and not few:
             chosen |= {"tangent_rows": 64 if many else 32, "tangent_warps": 2 if many else 4, "tangent_stages": 2}
         if narrow:  # fits, not timed

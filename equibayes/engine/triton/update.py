@@ -1,5 +1,4 @@
-"""The sampler's step as one kernel over the flat buffer, with its noise drawn inside: `sghmc.step_` in one pass over
-memory."""
+"""The sampler's step, `sghmc.step_`, as one kernel over the flat buffer, with its noise drawn inside."""
 
 import triton
 import triton.language as tl
@@ -39,12 +38,10 @@ def update(
 ):  # fmt: skip
     """One step of every chain (the equations are in sghmc.py and mass.py).
 
-    parts   [PARTS, K, padded]  gradient by the forward weights, in sums to be added up;  place [P]: where a parameter lies there
-    scale   [P]                 from stored to forward weights
-    table   [S, K, 5]           Δt, deviation of the noise, whether the mass adapts (2: for the first time), bias correction, and by
-                                how much the prior counts
-    Also written: the forward weights of the next step, ∇û, and the prior's −ln p(θ) before the step, a number for
-    each program.
+    parts [PARTS, K, padded]: gradient by the forward weights, in sums to be added up
+    place [P]: where a parameter lies there;  scale [P]: from stored to forward weights
+    table [S, K, 5]: Δt, noise deviation, whether the mass adapts (2: first time), bias correction, weight of the prior
+    Also written: forward weights of the next step, ∇û, and −ln p(θ) of the prior before the step, one per program.
     """
     quad = tl.program_id(0) * QUADS + tl.arange(0, QUADS)
     chain = tl.program_id(1)
@@ -54,7 +51,6 @@ def update(
     now = tl.load(counter)
     table += (now * chains + chain) * 5
     dt, deviation, adapt, correction = tl.load(table), tl.load(table + 1), tl.load(table + 2), tl.load(table + 3)
-
     θ = tl.load(position + row, mask=valid, other=0.0)
     r = tl.load(momentum + row, mask=valid, other=0.0)
     m = tl.load(mass + row, mask=valid, other=1.0)
@@ -73,7 +69,6 @@ def update(
     tl.store(prior_terms + chain * tl.num_programs(0) + tl.program_id(0), tl.sum(0.5 * away * pulled, 0))
     g += tl.load(table + 4) * pulled
     tl.store(gradient + row, g, mask=valid)
-
     if adapt > 0:
         scaled = g / data_size
         a = tl.load(average + row, mask=valid, other=0.0) * beta + (1 - beta) * scaled * scaled
