@@ -4,7 +4,6 @@ import argparse
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
@@ -18,7 +17,12 @@ from equibayes.posterior.calibration import METHODS, Calibrated, Calibration
 from equibayes.posterior.file import load
 from equibayes.run.progress import watched
 
-_EPILOG = """\
+HELP = "rescale uncertainties to fit the errors on validation frames"
+DESCRIPTION = (
+    "Rescale the uncertainties to fit the errors on labelled frames that the posterior did not learn from.  The "
+    "result is kept in the posterior file and applied to every prediction from then on."
+)
+EPILOG = """\
 examples:
   equibayes calibrate out.posterior validation.xyz
   equibayes calibrate out.posterior train.xyz -o calibrated.posterior   uses the frames of train.xyz that were held back
@@ -35,15 +39,7 @@ methods, for energies and forces separately:
 _PARTS = (("forces", "forces"), ("energy", "energies"))
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "calibrate",
-        help="rescale uncertainties to fit the errors on validation frames",
-        description="Rescale the uncertainties to fit the errors on labelled frames that the posterior did not "
-        "learn from.  The result "
-        "is kept in the posterior file and applied to every prediction from then on.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument("data", nargs="?", metavar="DATA", help="file, file@split or bundled:NAME, with labels")
     parser.add_argument("-o", "--output", metavar="CALIBRATED.posterior", help="file to write (default: in place)")
@@ -53,7 +49,6 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print what was found as JSON, in eV and Å")
     add_device_options(parser)
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

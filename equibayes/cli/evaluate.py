@@ -19,7 +19,9 @@ from equibayes.files import write_text
 from equibayes.posterior.file import Posterior, load
 from equibayes.run.progress import watched
 
-_EPILOG = """\
+HELP = "compare predictions and their uncertainties with labels"
+DESCRIPTION = "Accuracy, likelihood, outlier detection and calibration on labelled data, as in the paper's tables."
+EPILOG = """\
 examples:
   equibayes evaluate ethanol.posterior bundled:ethanol@test
   equibayes evaluate out.posterior near.xyz far.xyz --k 1,2,4,8 --json metrics.json --report report.html
@@ -33,14 +35,7 @@ samples.
 """
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "evaluate",
-        help="compare predictions and their uncertainties with labels",
-        description="Accuracy, likelihood, outlier detection and calibration on labelled data, as in the paper's "
-        "tables.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument(
         "data", nargs="+", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)"
@@ -63,7 +58,6 @@ def add_parser(verbs: Any) -> None:
     )
     add_device_options(parser)
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

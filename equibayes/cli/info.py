@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.data import read
@@ -12,7 +11,12 @@ from equibayes.data.summary import Summary
 from equibayes.posterior.summary import PosteriorSummary
 from equibayes.tensor_file import is_tensor_file
 
-_EPILOG = """\
+HELP = "describe a data file or a posterior"
+DESCRIPTION = (
+    "Describe a file.  Data: frames, species, labels and units, as every verb reads them.  A posterior: its data and "
+    "settings, its error on held-back frames, and whether the chains agree."
+)
+EPILOG = """\
 examples:
   equibayes info bundled:ethanol
   equibayes info train.xyz.gz@0:500
@@ -23,22 +27,13 @@ examples:
 """
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "info",
-        help="describe a data file or a posterior",
-        description="Describe a file.  Data: frames, species, labels and units, as every verb reads them.  A "
-        "posterior: its "
-        "data and settings, its error on held-back frames, and whether the chains agree.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="DATA", help="posterior file; or data: file, file@split or bundled:NAME (see equibayes --help)"
     )
     parser.add_argument("--unlabelled", action="store_true", help="accept frames without energy or forces")
     parser.add_argument("--json", action="store_true", help="print JSON, in eV and Å")
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

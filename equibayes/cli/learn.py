@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from equibayes.learning.settings import LearnConfig
     from equibayes.learning.study import Inputs
 
-_EPILOG = """\
+HELP = "active learning: label what the model does not know"
+DESCRIPTION = "Active learning: propose structures, select the most informative, label them, sample again."
+EPILOG = """\
 examples:
   equibayes learn bundled:ethanol@train -o study --test bundled:ethanol@test --rounds 5 --per-round 10
   equibayes learn bundled:ethanol@train -o control --test bundled:ethanol@test --select random --rounds 5 --per-round 10
@@ -58,13 +60,7 @@ _OPTIONS = {
 _ALIASES = {"xtb": "gfn2-xtb"}
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "learn",
-        help="active learning: label what the model does not know",
-        description="Active learning: propose structures, select the most informative, label them, sample again.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "settings",
         nargs="*",
@@ -93,7 +89,6 @@ def add_parser(verbs: Any) -> None:
     add_cluster_options(parser)
     _add_parallel_options(parser)
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_selection_options(parser: argparse.ArgumentParser) -> None:

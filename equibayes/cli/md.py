@@ -2,7 +2,7 @@
 
 import argparse
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from equibayes.cli.device import chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 ON_UNCERTAIN = ("log", "write", "stop", "label", "learn")
 
-_EPILOG = """\
+HELP = "molecular dynamics with uncertainties"
+DESCRIPTION = "Molecular dynamics with ASE's integrators, with the uncertainty of the forces at every step."
+EPILOG = """\
 examples:
   equibayes md ethanol.posterior bundled:ethanol@0:1 -o traj.xyz --steps 2000 --temperature 300
   equibayes md out.posterior start.xyz -o hot.xyz --steps 20000 --temperature 600 --trust-lo 3x --trust-hi 10x \\
@@ -46,13 +48,7 @@ sample.burn_in.steps=2000.
 """
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "md",
-        help="molecular dynamics with uncertainties",
-        description="Molecular dynamics with ASE's integrators, with the uncertainty of the forces at every step.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument("start", metavar="START.xyz", help="file, file@5:6 or bundled:NAME; its first frame is used")
     parser.add_argument(
@@ -89,7 +85,6 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace an existing trajectory")
     add_potential_options(parser)
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_watch_options(parser: argparse.ArgumentParser) -> None:

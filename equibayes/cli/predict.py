@@ -5,7 +5,6 @@ import argparse
 from collections.abc import Iterable, Iterator
 from itertools import tee
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,12 @@ from equibayes.posterior.file import load
 from equibayes.posterior.predict import Prediction, predict
 from equibayes.run.progress import watched
 
-_EPILOG = """\
+HELP = "energies, forces and stress with uncertainties, as extended xyz"
+DESCRIPTION = (
+    "Predict energies, forces and stress with their uncertainties.  Labels are not needed.  Extended xyz files of any "
+    "length are read in constant memory."
+)
+EPILOG = """\
 examples:
   equibayes predict ethanol.posterior bundled:ethanol@test -o predicted.xyz
   equibayes predict out.posterior trajectory.xyz.gz -o predicted.xyz --k 4 --interval 0.9
@@ -34,15 +38,7 @@ Labels of the input are kept as REF_energy, REF_forces, REF_stress.
 """
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "predict",
-        help="energies, forces and stress with uncertainties, as extended xyz",
-        description="Predict energies, forces and stress with their uncertainties.  Labels are not needed.  "
-        "Extended xyz files "
-        "of any length are read in constant memory.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument("data", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.xyz", help="extended xyz file to write")
@@ -59,7 +55,6 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace an existing OUT.xyz")
     add_device_options(parser)
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -2,14 +2,15 @@
 
 import argparse
 import time
-from typing import Any
 
 from equibayes.cli.device import chosen_device
 from equibayes.cli.potential import add_deviation_option, add_potential_options, start_structure
 from equibayes.errors import InputError
 from equibayes.posterior.file import load
 
-_EPILOG = """\
+HELP = "forces with uncertainties for i-PI (path integrals) and other programs with its protocol"
+DESCRIPTION = "Connect to a program with i-PI's socket protocol and compute energies and forces for it."
+EPILOG = """\
 examples:
   i-pi input.xml &  equibayes serve water.posterior water.xyz --unix water
   equibayes serve water.posterior water.xyz --host node7 --port 31415
@@ -24,13 +25,7 @@ avg_devi_f, min_devi_f, and devi_f of each atom (eV/Å).  To write them to a fil
 """
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "serve",
-        help="forces with uncertainties for i-PI (path integrals) and other programs with its protocol",
-        description="Connect to a program with i-PI's socket protocol and compute energies and forces for it.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument("start", metavar="START.xyz", help="file, file@5:6 or bundled:NAME; its first frame is used")
     where = parser.add_argument_group("where the other program listens")
@@ -42,7 +37,6 @@ def add_parser(verbs: Any) -> None:
     )
     add_deviation_option(parser)
     add_potential_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
