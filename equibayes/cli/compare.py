@@ -69,11 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
             check_species(structure, known)
     announce(train, config)
     folder = make_folder(arguments.output)
-    contestants = []
+    where, contestants = Run(overwrite=arguments.overwrite, device=device, display=choose_display()), []
     for method in methods:
         print(f"{method} …", flush=True)
         try:
-            where = Run(overwrite=arguments.overwrite, device=device, display=choose_display())
             contestants.append(obtain(method, train, config, folder, run=where))
         except Interrupted:
             print("stopped; the same command continues from here", flush=True)

@@ -1,11 +1,10 @@
 """`equibayes md OUT.posterior START.xyz -o TRAJ.xyz`: molecular dynamics with uncertainties."""
 
 import argparse
-from functools import partial
 from typing import TYPE_CHECKING
 
 from equibayes.cli.device import chosen_device
-from equibayes.cli.parser import add_reading_options, reading_options
+from equibayes.cli.parser import add_number, add_reading_options, reading_options
 from equibayes.cli.potential import (
     add_deviation_option,
     add_potential_options,
@@ -65,21 +64,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="bussi",
         help="default bussi: stochastic velocity rescaling",
     )
-    parser.add_argument("--timestep", type=float, default=0.5, metavar="fs", help="default 0.5 fs")
-    parser.add_argument(
-        "--tau", type=float, default=100.0, metavar="fs", help="time constant of the thermostat (default 100 fs)"
-    )
-    parser.add_argument("--pressure", type=float, default=0.0, metavar="GPa", help="for npt (default 0)")
-    parser.add_argument(
-        "--pressure-tau",
-        type=float,
-        default=1000.0,
-        metavar="fs",
-        help="time constant of the barostat (default 1000 fs)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="random seed of velocities and thermostat (default 0)"
-    )
+    add_number(parser, "--timestep", 0.5, "fs", "time step")
+    add_number(parser, "--tau", 100.0, "fs", "time constant of the thermostat")
+    add_number(parser, "--pressure", 0.0, "GPa", "for npt")
+    add_number(parser, "--pressure-tau", 1000.0, "fs", "time constant of the barostat")
+    add_number(parser, "--seed", 0, "S", "random seed of velocities and thermostat")
     _add_watch_options(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run, or extend a finished one")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing trajectory")
@@ -105,19 +94,9 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
         "refer to DATA, otherwise to START.xyz",
     )
     add_deviation_option(watch)
-    watch.add_argument(
-        "--every", type=int, default=10, metavar="n", help="steps between frames and log lines (default 10)"
-    )
-    watch.add_argument(
-        "--save-every", type=int, default=100, metavar="n", help="steps between saved states for --resume (default 100)"
-    )
-    watch.add_argument(
-        "--candidate-gap",
-        type=int,
-        default=10,
-        metavar="n",
-        help="smallest number of steps between candidates (default 10)",
-    )
+    add_number(watch, "--every", 10, "n", "steps between frames and log lines")
+    add_number(watch, "--save-every", 100, "n", "steps between saved states for --resume")
+    add_number(watch, "--candidate-gap", 10, "n", "smallest number of steps between candidates")
     observe = parser.add_argument_group("observables")
     observe.add_argument(
         "--observe",
@@ -127,13 +106,7 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
         help='"distance 0 1" (atoms counted from 0), "rdf O H" or "energy", with uncertainties over the samples; '
         "can be repeated.  All but the energy need one more simulation per sample",
     )
-    observe.add_argument(
-        "--discard",
-        type=int,
-        default=0,
-        metavar="n",
-        help="steps at the start to leave out of observables (default 0)",
-    )
+    add_number(observe, "--discard", 0, "n", "steps at the start to leave out of observables")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -161,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     observables = parse_observables(arguments.observe, start)
     calculator = _calculator(posterior, arguments, device)
     oracle = _oracle(arguments, posterior, device)
-    display = partial(choose_display, "dynamics", log.describe_step)
+    display = choose_display("dynamics", log.describe_step)
     try:
         result = run_md(
             calculator,
@@ -172,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
             watch=watch,
             resume=arguments.resume,
             overwrite=arguments.overwrite,
-            display=display(),
+            display=display,
             oracle=oracle,
         )
         summary = summary_of(result, conditions, None if oracle is None else oracle.summary())

@@ -4,6 +4,7 @@ import argparse
 import time
 
 from equibayes.cli.device import chosen_device
+from equibayes.cli.parser import add_number
 from equibayes.cli.potential import add_deviation_option, add_potential_options, start_structure
 from equibayes.errors import InputError
 from equibayes.posterior.file import load
@@ -32,9 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--unix", metavar="NAME", help="Unix socket: the address in i-PI's input, or a path")
     where.add_argument("--host", default="localhost", metavar="HOST", help="default localhost")
     where.add_argument("--port", type=int, metavar="N", help="default 31415")
-    where.add_argument(
-        "--wait", type=float, default=60.0, metavar="s", help="seconds to wait for the other program (default 60)"
-    )
+    add_number(where, "--wait", 60.0, "s", "seconds to wait for the other program")
     add_deviation_option(parser)
     add_potential_options(parser)
 

@@ -35,9 +35,7 @@ from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample_prepared
 from equibayes.run import Run
-from equibayes.run.cluster.connect import ClusterOptions
 from equibayes.run.prepare import hold_back, lay_out
-from equibayes.run.progress import Display
 from equibayes.simulate.trust import Trust, trust_level
 
 
@@ -51,19 +49,19 @@ class Learner:
         labeller: LabelSource,
         folder: str | Path,
         *,
-        device: str = "cpu",
-        display: Callable[[], Display | None] = lambda: None,
+        run: Run | None = None,
         say: Callable[[str], None] = print,
-        cluster: ClusterOptions | None = None,
     ) -> None:
+        """run: where the chains are computed and shown; its output is that of each round."""
         if not len(inputs.pool):
             raise InputError("the pool contains no structures; name other files")
         self.inputs, self.labeller, self.folder = inputs, labeller, Path(folder)
-        self.device, self.display, self.say, self.cluster = device, display, say, cluster
+        self.where, self.say = run or Run(), say
+        self.device = str(self.where.on)
         self.config = replace(config, sample=with_species(config, inputs))
         self.proposer: Proposer
         if config.propose == "md":
-            self.proposer = MdProposer(inputs.pool, config.md, device, say)
+            self.proposer = MdProposer(inputs.pool, config.md, self.device, say)
         else:
             self.proposer = PoolProposer(inputs.pool)
         self.isolated = {**inputs.pool.isolated_atoms, **(inputs.start.isolated_atoms if inputs.start else {})}
@@ -162,8 +160,7 @@ class Learner:
 
     def _sample(self, current: Round, before: Posterior | None) -> None:
         train, validation = self._parts(current)
-        where = Run(device=self.device, display=self.display(), cluster=self.cluster)
-        run = where.to(current.posterior, resume_if_begun=True)
+        run = self.where.to(current.posterior, resume_if_begun=True)
         warm = before is not None and self.config.resample.warm
         self.say(
             f"round {current.number}: sampling with {len(train)} labels"

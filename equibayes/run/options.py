@@ -56,9 +56,10 @@ class Run:
             if self.resume:
                 raise InputError("nothing to resume: the run has no output")
             return
-        path, folder, where = Path(self.output), run_folder(self.output), begun(self.output)
+        path = Path(self.output)
         if path.is_dir():
             raise InputError(f"{path}: is a folder; name a file with -o")
+        folder, where = run_folder(path), begun(path)
         if self.resume:
             if where is None:
                 raise InputError(f"{folder}: no checkpoint to resume from; start without --resume")
