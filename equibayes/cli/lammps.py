@@ -3,7 +3,7 @@
 import argparse
 
 from equibayes.cli.device import chosen_device
-from equibayes.cli.potential import add_deviation_option, add_potential_options, add_trust_options, chosen_trust
+from equibayes.cli.potential import add_deviation_option, add_potential_options, add_trust_options
 from equibayes.errors import InputError
 from equibayes.posterior.file import load
 
@@ -57,6 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from equibayes.simulate.lammps import run_script
     from equibayes.simulate.lammps_library import leave_ranks, other_rank
+    from equibayes.simulate.trust import Trust
 
     try:
         posterior = load(arguments.posterior)
@@ -68,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
             screen=not arguments.quiet,
             elements=arguments.elements,
             deviation=arguments.deviation,
-            trust=chosen_trust(arguments, posterior),
+            trust=Trust.of(arguments.trust_lo, arguments.trust_hi, posterior),
             device=chosen_device(arguments),
             dtype=arguments.dtype,
             k=arguments.k,

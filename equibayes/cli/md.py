@@ -5,13 +5,7 @@ from typing import TYPE_CHECKING
 
 from equibayes.cli.device import chosen_device
 from equibayes.cli.parser import add_number, add_reading_options, reading_options
-from equibayes.cli.potential import (
-    add_deviation_option,
-    add_potential_options,
-    add_trust_options,
-    chosen_trust,
-    start_structure,
-)
+from equibayes.cli.potential import add_deviation_option, add_potential_options, add_trust_options, start_structure
 from equibayes.config import parse_overrides
 from equibayes.data import read
 from equibayes.errors import InputError
@@ -118,6 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     from equibayes.simulate.observe import observe, parse_observables
     from equibayes.simulate.reporter import check_trajectory
     from equibayes.simulate.summary import summary_lines, summary_of, write_summary
+    from equibayes.simulate.trust import Trust
     from equibayes.simulate.watch import Watch
 
     check_trajectory(arguments.output, resume=arguments.resume, overwrite=arguments.overwrite)
@@ -125,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     conditions = Conditions(**{name: getattr(arguments, name) for name in names})
     device = chosen_device(arguments)
     posterior = load(arguments.posterior)
-    trust = chosen_trust(arguments, posterior)
+    trust = Trust.of(arguments.trust_lo, arguments.trust_hi, posterior)
     asks = arguments.on_uncertain in ("label", "learn")
     options = {name: getattr(arguments, name) for name in ("deviation", "every", "save_every", "candidate_gap")}
     watch = Watch(trust, "label" if asks else arguments.on_uncertain, **options)

@@ -36,7 +36,7 @@ from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample_prepared
 from equibayes.run import Run
 from equibayes.run.prepare import hold_back, lay_out
-from equibayes.simulate.trust import Trust, trust_level
+from equibayes.simulate.trust import Trust
 
 
 class Learner:
@@ -150,9 +150,7 @@ class Learner:
         return found
 
     def _parts(self, current: Round) -> tuple[Dataset, Dataset]:
-        """Training and held-back frames; the latter always come from the first round, since chains remember what they
-        have seen.
-        """
+        """Training frames, and held-back ones: these are of the first round, since chains remember what they saw."""
         config, data = self.config.sample, current.training_data(self.isolated)
         first = Round(self.folder, 0).training_data(self.isolated)
         train, validation = hold_back(first, config.data.validation, config.seed)
@@ -197,7 +195,7 @@ class Learner:
         left = config.per_round if config.budget is None else min(config.per_round, config.budget - len(asked))
         if left < 1:
             return f"the budget of {config.budget} labels is spent"
-        trust = self._trust(posterior)
+        trust = Trust.of(config.select.trust_lo, config.select.trust_hi, posterior)
         seed = int(np.random.SeedSequence([config.sample.seed, following.number]).generate_state(1)[0])
         proposals = self.proposer(posterior, trust, following.path / "md", seed)
         survey, candidates, predictions = self._survey(posterior, proposals, current, trust)
@@ -247,16 +245,6 @@ class Learner:
             "sigma_largest": float(max(sigma[left])) if left else None,
         }
         return survey, candidates, [found.get(i) for i in range(len(proposals))]
-
-    def _trust(self, posterior: Posterior) -> Trust:
-        levels = self.config.select
-        texts = {"lo": levels.trust_lo, "hi": levels.trust_hi}
-        return Trust(
-            *(
-                trust_level(None if text is None else str(text), posterior, f"--trust-{end}")
-                for end, text in texts.items()
-            )
-        )
 
     def _asked(self, current: Round) -> list[Structure]:
         """All structures sent to the labeller so far, including this round."""

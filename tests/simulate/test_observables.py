@@ -13,10 +13,10 @@ from equibayes.simulate.observables import (
     bond_length,
     estimate,
     member_energies,
-    member_trajectories,
     over_members,
     radial_distribution,
 )
+from tests.simulate.member_trajectories import member_trajectories
 from tests.simulate.posteriors import ETHANOL, ethanol_start
 
 

@@ -11,9 +11,10 @@ from equibayes.posterior.file import load
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.integrators import Conditions
 from equibayes.simulate.md import run_md
-from equibayes.simulate.observables import bond_length, member_trajectories, over_members
+from equibayes.simulate.observables import bond_length, over_members
 from equibayes.simulate.observe import BINS, REACH, observe, parse_observables
 from equibayes.simulate.watch import Watch
+from tests.simulate.member_trajectories import member_trajectories
 from tests.simulate.posteriors import ETHANOL, ethanol_start
 
 POSTERIOR = load(ETHANOL).subset(2)
