@@ -179,8 +179,8 @@ def read_inputs(config: "LearnConfig", options: dict[str, Any]) -> "Inputs":
 def make_labeller(config: "LearnConfig", pool: Dataset, arguments: argparse.Namespace, ray: Any) -> "LabelSource":
     """ray: None to label one structure at a time in this process."""
     from equibayes.labelling.labellers import Labeller
-    from equibayes.labelling.parallel import ParallelLabeller
-    from equibayes.labelling.pool import PoolLabeller
+    from equibayes.labelling.parallel_labeller import ParallelLabeller
+    from equibayes.labelling.pool_labeller import PoolLabeller
 
     if config.labeller == "pool":
         return PoolLabeller(pool)

@@ -27,7 +27,7 @@ from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import make_folder, remove_leftovers, write_text
 from equibayes.labelling.labellers import Label, LabelSource, Refusal
-from equibayes.labelling.parallel import ParallelLabeller
+from equibayes.labelling.parallel_labeller import ParallelLabeller
 
 
 @dataclass(frozen=True)
