@@ -64,13 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     device = chosen_device(arguments)
     data, note = unseen(posterior, _labelled(arguments))
-    after = calibrate(
-        posterior,
-        data,
-        method=arguments.method,
-        device=device,
-        progress=partial(watched, what=data.name, total=len(data)),
-    )
+    progress = partial(watched, what=data.name, total=len(data))
+    after = calibrate(posterior, data, method=arguments.method, device=device, progress=progress)
     assert after.calibration is not None
     store(source, target, after.calibration)
     if arguments.json:
@@ -92,8 +87,8 @@ def report(calibration: Calibration, max_k: int) -> list[str]:
     table = Table(title, headings, [_row(word, part, levels) for word, part in parts], left=2)
     return [
         str(table),
-        "last columns: % of errors within the intervals that should contain that many, before → after, on frames "
-        "left out of the fit",
+        "last columns: % of errors within the intervals that should contain that many, before → after, on frames left "
+        "out of the fit",
         *(f"{word}: {_why(part)}" for word, part in parts),
         *(f"{word}: {_details(part, max_k)}" for word, part in parts if part.quantiles),
     ]
@@ -134,8 +129,6 @@ def _details(part: Calibrated, k: int) -> str:
 def _labelled(arguments: argparse.Namespace) -> Dataset:
     data = read(arguments.data, require_labels=False, **reading_options(arguments))
     if all(structure.energy is None and structure.forces is None for structure in data):
-        raise InputError(
-            f"{data.name}: has neither energies nor forces to calibrate on; name their keys (--energy-key, "
-            "--forces-key)"
-        )
+        remedy = "name their keys (--energy-key, --forces-key)"
+        raise InputError(f"{data.name}: has neither energies nor forces to calibrate on; {remedy}")
     return data

@@ -39,18 +39,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Choose by the content of the file what to explain."""
     path = Path(arguments.file)
+    summary: Summary | PosteriorSummary
     if path.suffix == ".posterior" or is_tensor_file(path):
-        return _explain(PosteriorSummary(path), arguments.json)
-    return _explain_data(arguments)
-
-
-def _explain_data(arguments: argparse.Namespace) -> int:
-    data = read(arguments.file, require_labels=not arguments.unlabelled, **reading_options(arguments))
-    return _explain(data.summary(), arguments.json)
-
-
-def _explain(summary: Summary | PosteriorSummary, as_json: bool) -> int:
-    if as_json:
+        summary = PosteriorSummary(path)
+    else:
+        labelled = not arguments.unlabelled
+        summary = read(arguments.file, require_labels=labelled, **reading_options(arguments)).summary()
+    if arguments.json:
         print(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _print_table(summary)

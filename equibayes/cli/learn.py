@@ -45,12 +45,8 @@ _ALIASES = {"xtb": "gfn2-xtb"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "settings",
-        nargs="*",
-        metavar="POOL | CONFIG.yaml | section.key=value",
-        help="files with structures to select from (or to start dynamics from), and settings; the last one counts",
-    )
+    words = "files with structures to select from (or to start dynamics from), and settings; the last one counts"
+    parser.add_argument("settings", nargs="*", metavar="POOL | CONFIG.yaml | section.key=value", help=words)
     parser.add_argument("-o", "--output", metavar="FOLDER", help="folder for the rounds")
     parser.add_argument("--start", metavar="DATA", help="initial labelled structures (default: random ones of POOL)")
     parser.add_argument("--start-labels", type=int, metavar="N", help="initial labels from POOL (default 20)")
@@ -61,11 +57,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     _add_selection_options(parser)
     add_sampling_options(parser)
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="stop if FOLDER contains no study (without it: continue the study in FOLDER, or begin one)",
-    )
+    resume = "stop if FOLDER contains no study (without it: continue the study in FOLDER, or begin one)"
+    parser.add_argument("--resume", action="store_true", help=resume)
     parser.add_argument(
         "--beside", action="append", default=[], metavar="FOLDER", help="show another study in the figure"
     )
@@ -77,12 +70,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_selection_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("selection and limits")
-    group.add_argument(
-        "--select",
-        dest="kind",
-        metavar="KIND",
-        help="sigma: largest σ; bald: most information (default); diversity: far from all labelled; random: a control",
-    )
+    kinds = "sigma: largest σ; bald: most information (default); diversity: far from all labelled; random: a control"
+    group.add_argument("--select", dest="kind", metavar="KIND", help=kinds)
     group.add_argument(
         "--mode", metavar="MODE", help="batch: do not count the same information twice (default); structure"
     )

@@ -52,11 +52,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--temperature", type=float, required=True, metavar="K", help="of the initial velocities and of the thermostat"
     )
+    ensembles = ["nve", "langevin", "bussi", "npt"]
     parser.add_argument(
-        "--ensemble",
-        choices=["nve", "langevin", "bussi", "npt"],
-        default="bussi",
-        help="default bussi: stochastic velocity rescaling",
+        "--ensemble", choices=ensembles, default="bussi", help="default bussi: stochastic velocity rescaling"
     )
     add_number(parser, "--timestep", 0.5, "fs", "time step")
     add_number(parser, "--tau", 100.0, "fs", "time constant of the thermostat")

@@ -13,13 +13,8 @@ SAMPLING = ("chains", "samples", "seed")
 
 
 def add_settings_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "settings",
-        nargs="*",
-        default=[],
-        metavar="CONFIG.yaml | section.key=value",
-        help="settings; later ones take precedence",
-    )
+    metavar = "CONFIG.yaml | section.key=value"
+    parser.add_argument("settings", nargs="*", metavar=metavar, help="settings; later ones take precedence")
     add_sampling_options(parser)
 
 
