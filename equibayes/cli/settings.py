@@ -13,8 +13,8 @@ SAMPLING = ("chains", "samples", "seed")
 
 
 def add_settings_options(parser: argparse.ArgumentParser) -> None:
-    metavar = "CONFIG.yaml | section.key=value"
-    parser.add_argument("settings", nargs="*", metavar=metavar, help="settings; later ones take precedence")
+    metavar, words = "CONFIG.yaml | section.key=value", "settings; later ones take precedence"
+    parser.add_argument("settings", nargs="*", default=[], metavar=metavar, help=words)
     add_sampling_options(parser)
 
 
