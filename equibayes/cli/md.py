@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from equibayes.cli.device import chosen_device
 from equibayes.cli.parser import add_number, add_reading_options, reading_options
 from equibayes.cli.potential import add_deviation_option, add_potential_options, add_trust_options, start_structure
+from equibayes.cli.settings import given
 from equibayes.config import parse_overrides
 from equibayes.data import read
 from equibayes.errors import InputError
@@ -115,12 +116,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     check_trajectory(arguments.output, resume=arguments.resume, overwrite=arguments.overwrite)
     names = ("ensemble", "temperature", "timestep", "tau", "pressure", "pressure_tau", "seed")
-    conditions = Conditions(**{name: getattr(arguments, name) for name in names})
+    conditions = Conditions(**given(arguments, names))
     device = chosen_device(arguments)
     posterior = load(arguments.posterior)
     trust = Trust.of(arguments.trust_lo, arguments.trust_hi, posterior)
     asks = arguments.on_uncertain in ("label", "learn")
-    options = {name: getattr(arguments, name) for name in ("deviation", "every", "save_every", "candidate_gap")}
+    options = given(arguments, ("deviation", "every", "save_every", "candidate_gap"))
     watch = Watch(trust, "label" if asks else arguments.on_uncertain, **options)
     reading = {} if arguments.data else reading_options(arguments)
     start = start_structure(arguments.start, posterior, **reading).to_atoms()

@@ -10,7 +10,7 @@ epistemic uncertainty of the property.  Both ways to compute it are plain means 
 may be due to it alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import pi
 
@@ -108,13 +108,6 @@ def radial_distribution(
             per_length /= 4 * pi * centres**2 * other_count / atoms.get_volume()
         row[:] = per_length
     return centres, result
-
-
-def over_members(
-    trajectories: Sequence[Sequence[Atoms]], observable: Callable[[Sequence[Atoms]], np.ndarray]
-) -> Estimate:
-    """An observable ([frames, …] values) averaged over the simulations of all samples, with its uncertainty."""
-    return estimate([np.asarray(observable(frames)) for frames in trajectories])
 
 
 def single_sample(posterior: Posterior, index: int) -> Posterior:

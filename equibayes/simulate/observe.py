@@ -31,7 +31,6 @@ from equibayes.simulate.observables import (
     bond_length,
     estimate,
     member_energies,
-    over_members,
     radial_distribution,
     single_sample,
 )
@@ -108,7 +107,7 @@ def observe(
             known = estimate(member_energies(calculator, frames))
             found[each.words] = _scalar(known, "eV")
         else:
-            known = over_members(trajectories, each)
+            known = estimate([each(frames) for frames in trajectories])
             found[each.words] = _scalar(known, "Å") if each.kind == "distance" else _curve(known, each, start)
     return found
 
