@@ -16,21 +16,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from ase import Atoms
 
 from equibayes.data import Dataset, bundled_ethanol
 from equibayes.data.extxyz import read_exact, write_exact
 from equibayes.data.structures import Structure
 from equibayes.labelling.labellers import Label, Labeller
-from equibayes.learning.on_the_fly import FlyResult, on_the_fly
+from equibayes.learning.on_the_fly import LearnOnTheFly
 from equibayes.learning.propose import bare
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.predict import predict
 from equibayes.run.progress import PlainDisplay
+from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.frames import read_frames
 from equibayes.simulate.integrators import Conditions
 from equibayes.simulate.log import describe_step
+from equibayes.simulate.md import MdResult, run_md
 from equibayes.simulate.trust import Deviation, Trust
+from equibayes.simulate.watch import Watch
 from studies.shared.labels import labelled
 from studies.shared.options import add_quick, parser_of
 from studies.shared.results import LABELLING_PACKAGES, provenance, save_json
@@ -85,28 +87,26 @@ def usual_level(first: Posterior, data: Dataset) -> float:
     return 1.3 * float(np.median([Deviation.of(p.forces_std).largest for p in predict(first, data)]))
 
 
-def fly(flight: Flight, data: Dataset, first: Posterior, labeller: Labeller, work: Path) -> FlyResult:
-    output = work / "fly.xyz"
-    start: Atoms = bare(bundled_ethanol("test")[0]).to_atoms()
-    return on_the_fly(
-        first,
-        data,
-        start,
+def fly(
+    flight: Flight, data: Dataset, first: Posterior, labeller: Labeller, work: Path
+) -> tuple[MdResult, LearnOnTheFly]:
+    trust = Trust(flight.trust_lo or usual_level(first, data), flight.trust_hi)
+    oracle = LearnOnTheFly(labeller, first, data, flight.config(flight.seed), flight.warm_start())
+    result = run_md(
+        Calculator(first, device="cpu"),
+        bare(bundled_ethanol("test")[0]).to_atoms(),
         Conditions("langevin", flight.temperature, seed=flight.seed),
         flight.steps,
-        labeller,
-        Trust(flight.trust_lo or usual_level(first, data), flight.trust_hi),
-        flight.config(flight.seed),
-        output,
-        resampling=flight.warm_start(),
-        gap=flight.gap,
-        every=flight.every,
+        work / "fly.xyz",
+        watch=Watch(trust, "label", every=flight.every, candidate_gap=flight.gap),
         resume=(work / "fly-md" / "state.safetensors").exists(),
         display=PlainDisplay(describe=describe_step),
+        oracle=oracle,
     )
+    return result, oracle
 
 
-def check(flight: Flight, first: Posterior, result: FlyResult, labeller: Labeller, work: Path) -> dict[str, Any]:
+def check(flight: Flight, first: Posterior, last: Posterior, labeller: Labeller, work: Path) -> dict[str, Any]:
     """Errors on random frames: of the forces that drove the trajectory, and of the last and the first posterior."""
     frames = [atoms for atoms in read_frames(work / "fly.xyz") if atoms.info["step"]]
     rng = np.random.default_rng(flight.seed)
@@ -116,7 +116,7 @@ def check(flight: Flight, first: Posterior, result: FlyResult, labeller: Labelle
     if len(truth) < len(own):
         raise SystemExit(f"the engine refused {len(own) - len(truth)} of {len(own)} frames")
     said = {"as it was driven": [(frames[i].get_forces(), frames[i].arrays["forces_std"]) for i in chosen]}
-    for name, posterior in (("the last posterior", result.posterior), ("the first posterior", first)):
+    for name, posterior in (("the last posterior", last), ("the first posterior", first)):
         said[name] = [(p.forces, p.forces_std) for p in predict(posterior, own)]
     found: dict[str, Any] = {"frames": len(own), "rms_force": _rms(np.array(truth))}
     for name, pairs in said.items():
@@ -149,8 +149,8 @@ def main() -> None:
     begun = time.process_time()
     with Labeller(ENGINE) as labeller:
         data, first = begin(flight, labeller, work)
-        result = fly(flight, data, first, labeller, work)
-        checked = check(flight, first, result, labeller, work)
+        result, oracle = fly(flight, data, first, labeller, work)
+        checked = check(flight, first, oracle.posterior, labeller, work)
         engine = labeller.provenance
     report = {
         "flight": asdict(flight),
@@ -158,10 +158,10 @@ def main() -> None:
         "trust_lo": flight.trust_lo or usual_level(first, data),
         "steps_done": result.step,
         "ended": result.ended,
-        "asked": len(result.asked),
-        "share_of_steps_that_called_the_labeller": result.fraction,
-        "asked_at": [asdict(each) for each in result.asked],
-        "labels_learned_from": len(result.data),
+        "asked": result.asked,
+        "share_of_steps_that_called_the_labeller": result.asked / max(1, result.step),
+        "asked_at": [asdict(each) for each in oracle.asked],
+        "labels_learned_from": len(oracle.data),
         "checked": checked,
         "cpu_seconds_of_this_call": time.process_time() - begun,
         "provenance": provenance(packages=LABELLING_PACKAGES),

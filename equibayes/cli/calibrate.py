@@ -4,7 +4,6 @@ import argparse
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
@@ -18,7 +17,12 @@ from equibayes.posterior.calibration import METHODS, Calibrated, Calibration
 from equibayes.posterior.file import load
 from equibayes.run.progress import watched
 
-_EPILOG = """\
+HELP = "rescale uncertainties to fit the errors on validation frames"
+DESCRIPTION = (
+    "Rescale the uncertainties to fit the errors on labelled frames that the posterior did not learn from.  The "
+    "result is kept in the posterior file and applied to every prediction from then on."
+)
+EPILOG = """\
 examples:
   equibayes calibrate out.posterior validation.xyz
   equibayes calibrate out.posterior train.xyz -o calibrated.posterior   uses the frames of train.xyz that were held back
@@ -35,15 +39,7 @@ methods, for energies and forces separately:
 _PARTS = (("forces", "forces"), ("energy", "energies"))
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "calibrate",
-        help="rescale uncertainties to fit the errors on validation frames",
-        description="Rescale the uncertainties to fit the errors on labelled frames that the posterior did not "
-        "learn from.  The result "
-        "is kept in the posterior file and applied to every prediction from then on.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument("data", nargs="?", metavar="DATA", help="file, file@split or bundled:NAME, with labels")
     parser.add_argument("-o", "--output", metavar="CALIBRATED.posterior", help="file to write (default: in place)")
@@ -53,7 +49,6 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print what was found as JSON, in eV and Å")
     add_device_options(parser)
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -69,13 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     device = chosen_device(arguments)
     data, note = unseen(posterior, _labelled(arguments))
-    after = calibrate(
-        posterior,
-        data,
-        method=arguments.method,
-        device=device,
-        progress=partial(watched, what=data.name, total=len(data)),
-    )
+    progress = partial(watched, what=data.name, total=len(data))
+    after = calibrate(posterior, data, method=arguments.method, device=device, progress=progress)
     assert after.calibration is not None
     store(source, target, after.calibration)
     if arguments.json:
@@ -97,8 +87,8 @@ def report(calibration: Calibration, max_k: int) -> list[str]:
     table = Table(title, headings, [_row(word, part, levels) for word, part in parts], left=2)
     return [
         str(table),
-        "last columns: % of errors within the intervals that should contain that many, before → after, on frames "
-        "left out of the fit",
+        "last columns: % of errors within the intervals that should contain that many, before → after, on frames left "
+        "out of the fit",
         *(f"{word}: {_why(part)}" for word, part in parts),
         *(f"{word}: {_details(part, max_k)}" for word, part in parts if part.quantiles),
     ]
@@ -139,8 +129,6 @@ def _details(part: Calibrated, k: int) -> str:
 def _labelled(arguments: argparse.Namespace) -> Dataset:
     data = read(arguments.data, require_labels=False, **reading_options(arguments))
     if all(structure.energy is None and structure.forces is None for structure in data):
-        raise InputError(
-            f"{data.name}: has neither energies nor forces to calibrate on; name their keys (--energy-key, "
-            "--forces-key)"
-        )
+        remedy = "name their keys (--energy-key, --forces-key)"
+        raise InputError(f"{data.name}: has neither energies nor forces to calibrate on; {remedy}")
     return data

@@ -4,7 +4,6 @@ import argparse
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from equibayes.baselines.contestants import METHODS, Contestant, obtain
 from equibayes.cli.device import add_device_options, chosen_device
@@ -24,7 +23,9 @@ from equibayes.run import Run
 from equibayes.run.interrupt import Interrupted
 from equibayes.run.progress import choose_display, watched
 
-_EPILOG = """\
+HELP = "train baselines and compare them with the posterior"
+DESCRIPTION = "Posterior, deep ensemble, dropout and point estimate on the same data, in one table."
+EPILOG = """\
 methods:
   bayes     samples of the posterior, as `equibayes sample` draws them
   ensemble  as many networks with deviation heads, trained by maximum likelihood from different starts
@@ -39,13 +40,7 @@ example:
 """
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "compare",
-        help="train baselines and compare them with the posterior",
-        description="Posterior, deep ensemble, dropout and point estimate on the same data, in one table.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="TRAIN", help="frames to learn from: file, file@split or bundled:NAME")
     parser.add_argument(
         "--test", action="append", required=True, metavar="TEST", help="frames to compare on; may be given again"
@@ -57,7 +52,6 @@ def add_parser(verbs: Any) -> None:
     add_settings_options(parser)
     add_device_options(parser)
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -75,11 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
             check_species(structure, known)
     announce(train, config)
     folder = make_folder(arguments.output)
-    contestants = []
+    where, contestants = Run(overwrite=arguments.overwrite, device=device, display=choose_display()), []
     for method in methods:
         print(f"{method} …", flush=True)
         try:
-            where = Run(overwrite=arguments.overwrite, device=device, display=choose_display())
             contestants.append(obtain(method, train, config, folder, run=where))
         except Interrupted:
             print("stopped; the same command continues from here", flush=True)

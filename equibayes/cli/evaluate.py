@@ -19,7 +19,9 @@ from equibayes.files import write_text
 from equibayes.posterior.file import Posterior, load
 from equibayes.run.progress import watched
 
-_EPILOG = """\
+HELP = "compare predictions and their uncertainties with labels"
+DESCRIPTION = "Accuracy, likelihood, outlier detection and calibration on labelled data, as in the paper's tables."
+EPILOG = """\
 examples:
   equibayes evaluate ethanol.posterior bundled:ethanol@test
   equibayes evaluate out.posterior near.xyz far.xyz --k 1,2,4,8 --json metrics.json --report report.html
@@ -33,37 +35,21 @@ samples.
 """
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "evaluate",
-        help="compare predictions and their uncertainties with labels",
-        description="Accuracy, likelihood, outlier detection and calibration on labelled data, as in the paper's "
-        "tables.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument(
         "data", nargs="+", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)"
     )
     parser.add_argument("--k", metavar="1,2,4,8", help="numbers of samples to evaluate with (default: all)")
     parser.add_argument("--json", metavar="METRICS.json", help="write every metric, in eV and Å and in kcal/mol")
-    parser.add_argument(
-        "--report",
-        metavar="REPORT.html",
-        help="write one page with text, tables, figures and the most and least certain structures; it works offline",
-    )
+    report = "write one page with text, tables, figures and the most and least certain structures; it works offline"
+    parser.add_argument("--report", metavar="REPORT.html", help=report)
     parser.add_argument("--figures", metavar="DIR", help="write every figure of that page as SVG and PDF, for papers")
-    parser.add_argument(
-        "--threshold",
-        type=float,
-        default=OUTLIER_THRESHOLD,
-        metavar="x",
-        help=f"error above which a component is an outlier, eV/Å (default {OUTLIER_THRESHOLD:.4f}, which is 1 "
-        "kcal/(mol Å))",
-    )
+    usual = f"(default {OUTLIER_THRESHOLD:.4f}, which is 1 kcal/(mol Å))"
+    outlier = f"error above which a component is an outlier, eV/Å {usual}"
+    parser.add_argument("--threshold", type=float, default=OUTLIER_THRESHOLD, metavar="x", help=outlier)
     add_device_options(parser)
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -77,18 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
     posterior = load(arguments.posterior)
     ks = _numbers(arguments.k, posterior)
     sets = _distinct([read(name, require_labels=False, **reading_options(arguments)) for name in arguments.data])
-    results = [
-        result
-        for data in sets
-        for result in evaluate_each(
-            posterior, data, ks, device=device, progress=partial(watched, what=data.name, total=len(data))
-        )
-    ]
-    about = {
-        "posterior": Path(arguments.posterior).name,
-        "samples": len(posterior),
-        "calibrated": _calibrated(posterior),
-    }
+    results: list[Evaluated] = []
+    for data in sets:
+        progress = partial(watched, what=data.name, total=len(data))
+        results += evaluate_each(posterior, data, ks, device=device, progress=progress)
+    name, calibrated = Path(arguments.posterior).name, posterior.calibration is not None
+    about = {"posterior": name, "samples": len(posterior), "calibrated": calibrated}
     metrics = measure_all(results, threshold=arguments.threshold, about=about)
     print_tables(metrics)
     for result in results:
@@ -96,8 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         if result.k == ks[-1] and 0 < adrift < len(result.structures):  # of all of them the tables say so themselves
             print(
                 f"note: {result.name}: energies of {adrift} frames are defined only up to a constant and are not "
-                "compared; the training data "
-                "had no such composition (docs: your own data)"
+                "compared; the training data had no such composition (docs: your own data)"
             )
     if arguments.json:
         write_text(arguments.json, json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
@@ -154,7 +133,3 @@ def _check_output(option: str, path: str | None, ending: str) -> None:
         raise InputError(f"--{option} {path}: there is no such folder; make it first")
     if not os.access(Path(path).resolve().parent, os.W_OK):
         raise InputError(f"--{option} {path}: the folder cannot be written to; choose another")
-
-
-def _calibrated(posterior: Posterior) -> bool:
-    return posterior.calibration is not None

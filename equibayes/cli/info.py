@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.data import read
@@ -12,7 +11,12 @@ from equibayes.data.summary import Summary
 from equibayes.posterior.summary import PosteriorSummary
 from equibayes.tensor_file import is_tensor_file
 
-_EPILOG = """\
+HELP = "describe a data file or a posterior"
+DESCRIPTION = (
+    "Describe a file.  Data: frames, species, labels and units, as every verb reads them.  A posterior: its data and "
+    "settings, its error on held-back frames, and whether the chains agree."
+)
+EPILOG = """\
 examples:
   equibayes info bundled:ethanol
   equibayes info train.xyz.gz@0:500
@@ -23,39 +27,25 @@ examples:
 """
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "info",
-        help="describe a data file or a posterior",
-        description="Describe a file.  Data: frames, species, labels and units, as every verb reads them.  A "
-        "posterior: its "
-        "data and settings, its error on held-back frames, and whether the chains agree.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="DATA", help="posterior file; or data: file, file@split or bundled:NAME (see equibayes --help)"
     )
     parser.add_argument("--unlabelled", action="store_true", help="accept frames without energy or forces")
     parser.add_argument("--json", action="store_true", help="print JSON, in eV and Å")
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Choose by the content of the file what to explain."""
     path = Path(arguments.file)
+    summary: Summary | PosteriorSummary
     if path.suffix == ".posterior" or is_tensor_file(path):
-        return _explain(PosteriorSummary(path), arguments.json)
-    return _explain_data(arguments)
-
-
-def _explain_data(arguments: argparse.Namespace) -> int:
-    data = read(arguments.file, require_labels=not arguments.unlabelled, **reading_options(arguments))
-    return _explain(data.summary(), arguments.json)
-
-
-def _explain(summary: Summary | PosteriorSummary, as_json: bool) -> int:
-    if as_json:
+        summary = PosteriorSummary(path)
+    else:
+        labelled = not arguments.unlabelled
+        summary = read(arguments.file, require_labels=labelled, **reading_options(arguments)).summary()
+    if arguments.json:
         print(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _print_table(summary)

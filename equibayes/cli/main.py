@@ -8,15 +8,14 @@ import argparse
 import os
 import sys
 import warnings
-from typing import TextIO
+from typing import Any
 
 from equibayes.cli import calibrate, compare, evaluate, info, lammps, learn, md, predict, sample, serve, template
 from equibayes.cli.parser import Parser
 from equibayes.errors import InputError, InputWarning
 
 VERBS = (sample, predict, evaluate, calibrate, md, lammps, serve, learn, compare, info, template)
-"""Each verb is a module with `add_parser(subparsers)`, which sets `run`: a function of the arguments that returns the
-exit status."""
+"""Each verb is a module with `HELP`, `DESCRIPTION`, `EPILOG`, `add_options(parser)` and `run(arguments)`: exit status."""
 
 _EPILOG = """\
 DATA is a file (.xyz, .extxyz, also .gz; .npz; .traj; .db), or a part of it:
@@ -35,13 +34,15 @@ def build_parser() -> Parser:
     parser = Parser("equibayes", description="Interatomic forces with uncertainties.", epilog=_EPILOG)
     verbs = parser.add_subparsers(metavar="VERB", dest="verb", required=True)
     for verb in VERBS:
-        verb.add_parser(verbs)
+        name = verb.__name__.rpartition(".")[2]
+        own = verbs.add_parser(name, help=verb.HELP, description=verb.DESCRIPTION, epilog=verb.EPILOG)
+        verb.add_options(own)
+        own.set_defaults(run=verb.run)
     return parser
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Arguments of the verb.  Settings (`section.key=value`) may stand anywhere; argparse alone takes them only in
-    one place."""
+    """Arguments of the verb.  Settings (`section.key=value`) may stand anywhere, which argparse alone refuses."""
     parser = build_parser()
     arguments, rest = parser.parse_known_args(argv)
     if rest:
@@ -57,18 +58,11 @@ def main(argv: list[str] | None = None) -> int:
         warnings.simplefilter("always", InputWarning)
         usual = warnings.showwarning
 
-        def show(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, InputWarning):
                 print(f"equibayes: warning: {message}", file=sys.stderr)
             else:
-                usual(message, category, filename, lineno, file, line)
+                usual(message, category, *where, **more)
 
         warnings.showwarning = show
         return _run(argv)

@@ -1,18 +1,12 @@
 """`equibayes md OUT.posterior START.xyz -o TRAJ.xyz`: molecular dynamics with uncertainties."""
 
 import argparse
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from equibayes.cli.device import chosen_device
-from equibayes.cli.parser import add_reading_options, reading_options
-from equibayes.cli.potential import (
-    add_deviation_option,
-    add_potential_options,
-    add_trust_options,
-    chosen_trust,
-    start_structure,
-)
+from equibayes.cli.parser import add_number, add_reading_options, reading_options
+from equibayes.cli.potential import add_deviation_option, add_potential_options, add_trust_options, start_structure
+from equibayes.cli.settings import given
 from equibayes.config import parse_overrides
 from equibayes.data import read
 from equibayes.errors import InputError
@@ -24,7 +18,9 @@ if TYPE_CHECKING:
 
 ON_UNCERTAIN = ("log", "write", "stop", "label", "learn")
 
-_EPILOG = """\
+HELP = "molecular dynamics with uncertainties"
+DESCRIPTION = "Molecular dynamics with ASE's integrators, with the uncertainty of the forces at every step."
+EPILOG = """\
 examples:
   equibayes md ethanol.posterior bundled:ethanol@0:1 -o traj.xyz --steps 2000 --temperature 300
   equibayes md out.posterior start.xyz -o hot.xyz --steps 20000 --temperature 600 --trust-lo 3x --trust-hi 10x \\
@@ -46,13 +42,7 @@ sample.burn_in.steps=2000.
 """
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "md",
-        help="molecular dynamics with uncertainties",
-        description="Molecular dynamics with ASE's integrators, with the uncertainty of the forces at every step.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument("start", metavar="START.xyz", help="file, file@5:6 or bundled:NAME; its first frame is used")
     parser.add_argument(
@@ -63,33 +53,20 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--temperature", type=float, required=True, metavar="K", help="of the initial velocities and of the thermostat"
     )
+    ensembles = ["nve", "langevin", "bussi", "npt"]
     parser.add_argument(
-        "--ensemble",
-        choices=["nve", "langevin", "bussi", "npt"],
-        default="bussi",
-        help="default bussi: stochastic velocity rescaling",
+        "--ensemble", choices=ensembles, default="bussi", help="default bussi: stochastic velocity rescaling"
     )
-    parser.add_argument("--timestep", type=float, default=0.5, metavar="fs", help="default 0.5 fs")
-    parser.add_argument(
-        "--tau", type=float, default=100.0, metavar="fs", help="time constant of the thermostat (default 100 fs)"
-    )
-    parser.add_argument("--pressure", type=float, default=0.0, metavar="GPa", help="for npt (default 0)")
-    parser.add_argument(
-        "--pressure-tau",
-        type=float,
-        default=1000.0,
-        metavar="fs",
-        help="time constant of the barostat (default 1000 fs)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="random seed of velocities and thermostat (default 0)"
-    )
+    add_number(parser, "--timestep", 0.5, "fs", "time step")
+    add_number(parser, "--tau", 100.0, "fs", "time constant of the thermostat")
+    add_number(parser, "--pressure", 0.0, "GPa", "for npt")
+    add_number(parser, "--pressure-tau", 1000.0, "fs", "time constant of the barostat")
+    add_number(parser, "--seed", 0, "S", "random seed of velocities and thermostat")
     _add_watch_options(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run, or extend a finished one")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing trajectory")
     add_potential_options(parser)
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_watch_options(parser: argparse.ArgumentParser) -> None:
@@ -110,19 +87,9 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
         "refer to DATA, otherwise to START.xyz",
     )
     add_deviation_option(watch)
-    watch.add_argument(
-        "--every", type=int, default=10, metavar="n", help="steps between frames and log lines (default 10)"
-    )
-    watch.add_argument(
-        "--save-every", type=int, default=100, metavar="n", help="steps between saved states for --resume (default 100)"
-    )
-    watch.add_argument(
-        "--candidate-gap",
-        type=int,
-        default=10,
-        metavar="n",
-        help="smallest number of steps between candidates (default 10)",
-    )
+    add_number(watch, "--every", 10, "n", "steps between frames and log lines")
+    add_number(watch, "--save-every", 100, "n", "steps between saved states for --resume")
+    add_number(watch, "--candidate-gap", 10, "n", "smallest number of steps between candidates")
     observe = parser.add_argument_group("observables")
     observe.add_argument(
         "--observe",
@@ -132,13 +99,7 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
         help='"distance 0 1" (atoms counted from 0), "rdf O H" or "energy", with uncertainties over the samples; '
         "can be repeated.  All but the energy need one more simulation per sample",
     )
-    observe.add_argument(
-        "--discard",
-        type=int,
-        default=0,
-        metavar="n",
-        help="steps at the start to leave out of observables (default 0)",
-    )
+    add_number(observe, "--discard", 0, "n", "steps at the start to leave out of observables")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -150,23 +111,24 @@ def run(arguments: argparse.Namespace) -> int:
     from equibayes.simulate.observe import observe, parse_observables
     from equibayes.simulate.reporter import check_trajectory
     from equibayes.simulate.summary import summary_lines, summary_of, write_summary
+    from equibayes.simulate.trust import Trust
     from equibayes.simulate.watch import Watch
 
     check_trajectory(arguments.output, resume=arguments.resume, overwrite=arguments.overwrite)
     names = ("ensemble", "temperature", "timestep", "tau", "pressure", "pressure_tau", "seed")
-    conditions = Conditions(**{name: getattr(arguments, name) for name in names})
+    conditions = Conditions(**given(arguments, names))
     device = chosen_device(arguments)
     posterior = load(arguments.posterior)
-    trust = chosen_trust(arguments, posterior)
+    trust = Trust.of(arguments.trust_lo, arguments.trust_hi, posterior)
     asks = arguments.on_uncertain in ("label", "learn")
-    options = {name: getattr(arguments, name) for name in ("deviation", "every", "save_every", "candidate_gap")}
+    options = given(arguments, ("deviation", "every", "save_every", "candidate_gap"))
     watch = Watch(trust, "label" if asks else arguments.on_uncertain, **options)
     reading = {} if arguments.data else reading_options(arguments)
     start = start_structure(arguments.start, posterior, **reading).to_atoms()
     observables = parse_observables(arguments.observe, start)
     calculator = _calculator(posterior, arguments, device)
     oracle = _oracle(arguments, posterior, device)
-    display = partial(choose_display, "dynamics", log.describe_step)
+    display = choose_display("dynamics", log.describe_step)
     try:
         result = run_md(
             calculator,
@@ -177,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
             watch=watch,
             resume=arguments.resume,
             overwrite=arguments.overwrite,
-            display=display(),
+            display=display,
             oracle=oracle,
         )
         summary = summary_of(result, conditions, None if oracle is None else oracle.summary())

@@ -19,6 +19,11 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{' '.join(message.split())}; see {self.prog} --help")
 
 
+def add_number(group: Any, name: str, default: int | float, metavar: str, text: str) -> None:
+    """A number whose type is that of its default, which ends the help text; to a parser or a group of options."""
+    group.add_argument(name, type=type(default), default=default, metavar=metavar, help=f"{text} (default {default:g})")
+
+
 def add_reading_options(parser: argparse.ArgumentParser) -> None:
     """Keys of the labels and units; the names are those of `equibayes.data.read`."""
     labels = parser.add_argument_group("labels", "searched: the key named here, else REF_energy …, else ASE's results")

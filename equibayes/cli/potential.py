@@ -1,16 +1,13 @@
 """The options of verbs that use a posterior as a potential: which samples, which precision, which σ, trust levels."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from equibayes.cli.device import add_device_options
 from equibayes.data import Structure, read
 from equibayes.data.graph import check_species
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
-
-if TYPE_CHECKING:
-    from equibayes.simulate.trust import Trust
 
 
 def add_potential_options(parser: argparse.ArgumentParser) -> None:
@@ -20,29 +17,17 @@ def add_potential_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_trust_options(group: Any) -> None:
-    """To a parser or a group of options."""
-    group.add_argument(
-        "--trust-lo",
-        metavar="x",
-        help="lower trust level: eV/Å, or 3x for three times the force error on held-back frames",
-    )
+    """To a parser or a group of options; `Trust.of` reads them."""
+    lower = "lower trust level: eV/Å, or 3x for three times the force error on held-back frames"
+    group.add_argument("--trust-lo", metavar="x", help=lower)
     group.add_argument("--trust-hi", metavar="y", help="upper trust level, likewise")
 
 
 def add_deviation_option(group: Any) -> None:
+    which = ["total", "epistemic"]
     group.add_argument(
-        "--deviation",
-        choices=["total", "epistemic"],
-        default="total",
-        help="which σ of the forces to use (default total)",
+        "--deviation", choices=which, default="total", help="which σ of the forces to use (default total)"
     )
-
-
-def chosen_trust(arguments: argparse.Namespace, posterior: Posterior) -> "Trust":
-    from equibayes.simulate.trust import Trust, trust_level
-
-    texts = {f"--trust-{end}": getattr(arguments, f"trust_{end}") for end in ("lo", "hi")}
-    return Trust(*(trust_level(text, posterior, option) for option, text in texts.items()))
 
 
 def start_structure(name: str, posterior: Posterior, **options: Any) -> Structure:

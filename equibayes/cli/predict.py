@@ -1,11 +1,9 @@
-"""`equibayes predict OUT.posterior DATA -o OUT.xyz`: energies, forces and stress with their uncertainties, for any
-number of frames."""
+"""`equibayes predict OUT.posterior DATA -o OUT.xyz`: energies, forces and stress with their uncertainties."""
 
 import argparse
 from collections.abc import Iterable, Iterator
 from itertools import tee
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +19,12 @@ from equibayes.posterior.file import load
 from equibayes.posterior.predict import Prediction, predict
 from equibayes.run.progress import watched
 
-_EPILOG = """\
+HELP = "energies, forces and stress with uncertainties, as extended xyz"
+DESCRIPTION = (
+    "Predict energies, forces and stress with their uncertainties.  Labels are not needed.  Extended xyz files of any "
+    "length are read in constant memory."
+)
+EPILOG = """\
 examples:
   equibayes predict ethanol.posterior bundled:ethanol@test -o predicted.xyz
   equibayes predict out.posterior trajectory.xyz.gz -o predicted.xyz --k 4 --interval 0.9
@@ -34,15 +37,7 @@ Labels of the input are kept as REF_energy, REF_forces, REF_stress.
 """
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "predict",
-        help="energies, forces and stress with uncertainties, as extended xyz",
-        description="Predict energies, forces and stress with their uncertainties.  Labels are not needed.  "
-        "Extended xyz files "
-        "of any length are read in constant memory.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument("data", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.xyz", help="extended xyz file to write")
@@ -50,16 +45,11 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--members", action="store_true", help="also write the predictions of every sample (…_ensemble)"
     )
-    parser.add_argument(
-        "--interval",
-        type=float,
-        metavar="p",
-        help="also write half widths of intervals that contain the truth with this probability",
-    )
+    interval = "also write half widths of intervals that contain the truth with this probability"
+    parser.add_argument("--interval", type=float, metavar="p", help=interval)
     parser.add_argument("--overwrite", action="store_true", help="replace an existing OUT.xyz")
     add_device_options(parser)
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,14 +72,12 @@ def run(arguments: argparse.Namespace) -> int:
     seen = _Seen()
     count = write_predictions(target, seen.watch(zip(theirs, predictions)), level=level)
     if level is not None and posterior.calibration is None:
-        print(
-            "note: this posterior is not calibrated: intervals use σ as it is (calibrate it with equibayes calibrate)"
-        )
+        remedy = "calibrate it with equibayes calibrate"
+        print(f"note: this posterior is not calibrated: intervals use σ as it is ({remedy})")
     if seen.adrift:
         print(
-            f"note: energies of {seen.adrift} frames are defined only up to a constant, first: "
-            f"{seen.first_adrift}; the training data had no "
-            "such composition (docs: your own data)"
+            f"note: energies of {seen.adrift} frames are defined only up to a constant, first: {seen.first_adrift}; "
+            "the training data had no such composition (docs: your own data)"
         )
     if count < frames.total:
         print(f"note: left out {frames.total - count} of {frames.total} frames: free atoms (config_type=IsolatedAtom)")
@@ -118,6 +106,5 @@ class _Seen:
 
     def __str__(self) -> str:
         typical = 1000 * float(np.sqrt(self.sum_of_squares / self.components))
-        return (
-            f"σ of force components {typical:.1f} meV/Å (RMS), at most {1000 * self.largest:.1f} meV/Å in {self.where}"
-        )
+        largest = f"at most {1000 * self.largest:.1f} meV/Å in {self.where}"
+        return f"σ of force components {typical:.1f} meV/Å (RMS), {largest}"

@@ -1,7 +1,6 @@
 """`equibayes sample DATA -o OUT.posterior`: from a data file to a posterior."""
 
 import argparse
-from typing import Any
 
 from equibayes.cli.cluster import add_cluster_options, chosen_cluster
 from equibayes.cli.device import add_device_options, chosen_device
@@ -15,7 +14,9 @@ from equibayes.run.interrupt import Interrupted
 from equibayes.run.progress import choose_display
 from equibayes.run.settings import SampleConfig
 
-_EPILOG = """\
+HELP = "sample a posterior from a data file"
+DESCRIPTION = "Sample networks from the Bayesian posterior, given energies and forces."
+EPILOG = """\
 examples:
   equibayes sample bundled:ethanol@train -o ethanol.posterior            a few minutes on two CPU cores
   equibayes sample train.xyz -o out.posterior --preset standard --device cuda
@@ -28,13 +29,7 @@ Beside OUT.posterior a folder OUT.run holds the effective settings (config.yaml)
 """
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "sample",
-        help="sample a posterior from a data file",
-        description="Sample networks from the Bayesian posterior, given energies and forces.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.posterior", help="the posterior file to write")
     add_settings_options(parser)
@@ -43,7 +38,6 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing OUT.posterior")
     add_reading_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

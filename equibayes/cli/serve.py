@@ -2,14 +2,16 @@
 
 import argparse
 import time
-from typing import Any
 
 from equibayes.cli.device import chosen_device
+from equibayes.cli.parser import add_number
 from equibayes.cli.potential import add_deviation_option, add_potential_options, start_structure
 from equibayes.errors import InputError
 from equibayes.posterior.file import load
 
-_EPILOG = """\
+HELP = "forces with uncertainties for i-PI (path integrals) and other programs with its protocol"
+DESCRIPTION = "Connect to a program with i-PI's socket protocol and compute energies and forces for it."
+EPILOG = """\
 examples:
   i-pi input.xml &  equibayes serve water.posterior water.xyz --unix water
   equibayes serve water.posterior water.xyz --host node7 --port 31415
@@ -24,25 +26,16 @@ avg_devi_f, min_devi_f, and devi_f of each atom (eV/Å).  To write them to a fil
 """
 
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "serve",
-        help="forces with uncertainties for i-PI (path integrals) and other programs with its protocol",
-        description="Connect to a program with i-PI's socket protocol and compute energies and forces for it.",
-        epilog=_EPILOG,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
     parser.add_argument("start", metavar="START.xyz", help="file, file@5:6 or bundled:NAME; its first frame is used")
     where = parser.add_argument_group("where the other program listens")
     where.add_argument("--unix", metavar="NAME", help="Unix socket: the address in i-PI's input, or a path")
     where.add_argument("--host", default="localhost", metavar="HOST", help="default localhost")
     where.add_argument("--port", type=int, metavar="N", help="default 31415")
-    where.add_argument(
-        "--wait", type=float, default=60.0, metavar="s", help="seconds to wait for the other program (default 60)"
-    )
+    add_number(where, "--wait", 60.0, "s", "seconds to wait for the other program")
     add_deviation_option(parser)
     add_potential_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

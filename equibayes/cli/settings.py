@@ -1,22 +1,20 @@
 """Options for sampling, shared by several verbs."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.errors import InputError
 from equibayes.run.settings import NETWORKS, PRESETS, SampleConfig, sample_config
 
+SAMPLING = ("chains", "samples", "seed")
+"""Options that are settings of the sampler."""
+
 
 def add_settings_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "settings",
-        nargs="*",
-        default=[],
-        metavar="CONFIG.yaml | section.key=value",
-        help="settings; later ones take precedence",
-    )
+    metavar, words = "CONFIG.yaml | section.key=value", "settings; later ones take precedence"
+    parser.add_argument("settings", nargs="*", default=[], metavar=metavar, help=words)
     add_sampling_options(parser)
 
 
@@ -34,13 +32,21 @@ def effective_config(arguments: argparse.Namespace) -> SampleConfig:
     for word, layer in zip(arguments.settings, layers):
         if arguments.network and "=" not in word:
             _check_network(arguments.network, layer.get("network"), word)
-    options = {name: getattr(arguments, name) for name in ("chains", "samples", "seed")}
-    values = merge(*layers, {name: value for name, value in options.items() if value is not None})
-    if "samples" not in values and isinstance(values.get("chains"), int):
-        # every chain gives at least one sample
-        base = sample_config(arguments.preset, arguments.network)
-        values["samples"] = max(base.samples, values["chains"])
+    values = with_enough_samples(merge(*layers, given(arguments, SAMPLING)), arguments)
     return sample_config(arguments.preset, arguments.network, values)
+
+
+def given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """The options of these names that were given."""
+    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
+
+
+def with_enough_samples(values: Any, arguments: argparse.Namespace) -> Any:
+    """Settings of the sampler with one sample per chain at least, where only the number of chains is given."""
+    if isinstance(values, dict) and isinstance(values.get("chains"), int) and "samples" not in values:
+        usual = sample_config(arguments.preset, arguments.network).samples
+        return {**values, "samples": max(usual, values["chains"])}
+    return values
 
 
 def _check_network(name: str, values: Any, file: str) -> None:

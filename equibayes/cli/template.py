@@ -1,23 +1,19 @@
 """`equibayes template sample` and `learn`: every setting with its meaning, as YAML to edit."""
 
 import argparse
-from typing import Any
 
 from equibayes.config import template
 from equibayes.run.settings import NETWORKS, PRESETS, sample_config
 
+HELP = "print all settings of a verb as commented YAML"
+DESCRIPTION = "Print all settings of a verb with their meaning; edit what you need and delete the rest."
+EPILOG = "example:\n  equibayes template sample --preset standard > settings.yaml\n"
 
-def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "template",
-        help="print all settings of a verb as commented YAML",
-        description="Print all settings of a verb with their meaning; edit what you need and delete the rest.",
-        epilog="example:\n  equibayes template sample --preset standard > settings.yaml\n",
-    )
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("verb", choices=["sample", "learn"], metavar="VERB", help="sample or learn")
     parser.add_argument("--preset", choices=list(PRESETS), default="quick", help="values to start from (default quick)")
     parser.add_argument("--network", choices=list(NETWORKS), help="network instead of the preset's")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

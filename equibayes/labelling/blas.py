@@ -4,8 +4,6 @@ A library that replaces another must be loaded before the process starts, throug
 interface has the symbols of the reference BLAS and LAPACK.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import sys

@@ -1,7 +1,5 @@
 """A labeller as an ASE calculator, for relaxations and dynamics with the engine itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ase.calculators.calculator import CalculationFailed, Calculator, all_changes

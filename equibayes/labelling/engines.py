@@ -1,15 +1,13 @@
 """The engines, by the names that users write, and how each becomes an ASE calculator."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import importlib.metadata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ase.calculators.calculator import BaseCalculator
+from ase.calculators.calculator import BaseCalculator, external_calculators, get_calculator_class, names
 
 from equibayes.errors import InputError
 
@@ -30,7 +28,7 @@ Revised MD17 uses pbe/def2-svp, the PEDOT data of the paper b3lyp-d3bj/6-31g*.
 
 @dataclass(frozen=True)
 class Order:
-    """The calculator that an engine process builds: one of the factories below, with settings."""
+    """The calculator that an engine process builds; factory: tblite, pyscf, ase or own."""
 
     factory: str
     settings: dict[str, Any] = field(default_factory=dict)
@@ -40,8 +38,6 @@ class Order:
 
 def resolve(engine: str, settings: Mapping[str, Any]) -> Order:
     """The order for an engine name; nothing is imported."""
-    from ase.calculators.calculator import external_calculators, names
-
     key = engine.lower()
     if key in _LEVELS:
         factory, level = _LEVELS[key]
@@ -58,7 +54,16 @@ def resolve(engine: str, settings: Mapping[str, Any]) -> Order:
 
 def build_calculator(order: Order) -> BaseCalculator:
     """A new calculator; `ImportError` if its package is missing."""
-    return _FACTORIES[order.factory](order)
+    if order.factory == "tblite":
+        return _tblite(order.settings)
+    if order.factory == "pyscf":
+        from equibayes.labelling.pyscf import PySCF
+
+        return PySCF(**order.settings)
+    if order.factory == "ase":
+        return get_calculator_class(order.target)(**order.settings)
+    module, _, name = order.target.partition(":")
+    return getattr(importlib.import_module(module), name)(**order.settings)
 
 
 def versions(order: Order) -> dict[str, str]:
@@ -73,35 +78,10 @@ def versions(order: Order) -> dict[str, str]:
     return found
 
 
-def _tblite(order: Order) -> BaseCalculator:
+def _tblite(settings: dict[str, Any]) -> BaseCalculator:
     from tblite.ase import TBLite
 
-    for name in order.settings:  # tblite ignores unknown names, so that a misspelt charge would be neutral
+    for name in settings:  # tblite ignores unknown names, so that a misspelt charge would be neutral
         if name not in TBLite.default_parameters:
             raise InputError(f"no setting '{name}'; there are {', '.join(TBLite.default_parameters)}")
-    return TBLite(**{"verbosity": 0, **order.settings})
-
-
-def _pyscf(order: Order) -> BaseCalculator:
-    from equibayes.labelling.pyscf import PySCF
-
-    return PySCF(**order.settings)
-
-
-def _ase(order: Order) -> BaseCalculator:
-    from ase.calculators.calculator import get_calculator_class
-
-    return get_calculator_class(order.target)(**order.settings)
-
-
-def _own(order: Order) -> BaseCalculator:
-    module, _, name = order.target.partition(":")
-    return getattr(importlib.import_module(module), name)(**order.settings)
-
-
-_FACTORIES: dict[str, Callable[[Order], BaseCalculator]] = {
-    "tblite": _tblite,
-    "pyscf": _pyscf,
-    "ase": _ase,
-    "own": _own,
-}
+    return TBLite(**{"verbosity": 0, **settings})

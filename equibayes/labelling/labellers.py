@@ -8,21 +8,19 @@ starts, and an engine that crashes or hangs affects nothing else.  Any failure w
 next structure gets a working engine again.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from equibayes.data.structures import FloatArray, Structure
 from equibayes.errors import InputError
 from equibayes.labelling.blas import preload_environment
+from equibayes.labelling.engine_process import Died, EngineProcess, TookTooLong
 from equibayes.labelling.engines import resolve
-from equibayes.labelling.process import Died, EngineProcess, TookTooLong
 
 TIME_LIMIT_S = 600.0
 """Default time limit for one structure."""
@@ -132,7 +130,7 @@ class Labeller:
         """End the process; a later `label` starts a new one."""
         self._process.end()
 
-    def __enter__(self) -> Labeller:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

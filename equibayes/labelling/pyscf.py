@@ -1,7 +1,5 @@
 """Density functional theory of molecules through PySCF, as an ASE calculator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

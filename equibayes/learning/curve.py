@@ -8,7 +8,7 @@ from typing import Any
 
 from equibayes.errors import InputError
 from equibayes.evaluation.print_tables import Table
-from equibayes.files import write_atomically, write_text
+from equibayes.files import write_text
 from equibayes.learning.rounds import finished_rounds
 
 Row = dict[str, Any]
@@ -83,9 +83,9 @@ def write_curve(folder: str | Path, others: Mapping[str, str | Path] | None = No
 
 def draw_curves(curves: Mapping[str, Sequence[Row]], output: str | Path) -> None:
     """SVG or PNG, by the suffix of `output`: errors above, predicted σ below."""
-    from equibayes.evaluation.figures.style import colour, figure, series, styled
+    from equibayes.evaluation.figures.drawing import save_figure
+    from equibayes.evaluation.figures.style import figure, series, styled
 
-    ending = Path(output).suffix.removeprefix(".")
     with styled():
         drawn, axes = figure(6.4, 5.2, rows=2, sharex=True)
         top, bottom = axes[:, 0]
@@ -100,13 +100,7 @@ def draw_curves(curves: Mapping[str, Sequence[Row]], output: str | Path) -> None
             if axis.lines:
                 axis.set_ylim(0, 1.1 * max(max(line.get_ydata()) for line in axis.lines))
                 axis.legend()
-        metadata: dict[str, Any] = {"Date": None} if ending == "svg" else {}
-        write_atomically(
-            output,
-            lambda temporary: drawn.savefig(
-                temporary, format=ending, metadata=metadata, facecolor=colour("paper"), dpi=150
-            ),
-        )
+        save_figure(drawn, output)
 
 
 def _line(axis: Any, rows: Sequence[Row], key: str, name: str, **style: Any) -> None:

@@ -20,7 +20,7 @@ in which correlated forces are not counted twice.  A batch is chosen greedily: a
 and the epistemic variance of a component that remains after labelling the batch is σ_a² · zᵀ S⁻¹ z / k.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -43,17 +43,12 @@ def greedy_information(structures: Sequence[np.ndarray], count: int) -> tuple[li
     structures: Z [k, 3n] of each candidate.
     """
     grams = [z @ z.T / len(z) for z in structures]
-    chosen: list[int] = []
-    gains: list[float] = []
-    known = np.eye(len(structures[0])) if structures else np.eye(1)
-    while len(chosen) < min(count, len(structures)):
+
+    def added(known: np.ndarray) -> list[float]:
         before = _half_log_det(known)
-        added = [-np.inf if i in chosen else _half_log_det(known + gram) - before for i, gram in enumerate(grams)]
-        best = int(np.argmax(added))
-        chosen.append(best)
-        gains.append(float(added[best]))
-        known = known + grams[best]
-    return chosen, gains
+        return [_half_log_det(known + gram) - before for gram in grams]
+
+    return _greedy(structures, count, added)
 
 
 def greedy_sigma(
@@ -63,20 +58,29 @@ def greedy_sigma(
 
     structures: Z [k, 3n] of each candidate; aleatoric: its σ_a [n, 3], eV/Å.
     """
+
+    def left(known: np.ndarray) -> list[float]:
+        inverse = np.linalg.inv(known)
+        return [_largest_left(z, sigma, inverse) for z, sigma in zip(structures, aleatoric, strict=True)]
+
+    return _greedy(structures, count, left)
+
+
+def _greedy(
+    structures: Sequence[np.ndarray], count: int, worth: Callable[[np.ndarray], list[float]]
+) -> tuple[list[int], list[float]]:
+    """Indices and values of a batch; worth: of each structure, given S [k, k] of those chosen before."""
     chosen: list[int] = []
-    left: list[float] = []
+    values: list[float] = []
     known = np.eye(len(structures[0])) if structures else np.eye(1)
     while len(chosen) < min(count, len(structures)):
-        inverse = np.linalg.inv(known)
-        values = [
-            -np.inf if i in chosen else _largest_left(z, sigma, inverse)
-            for i, (z, sigma) in enumerate(zip(structures, aleatoric, strict=True))
-        ]
-        best = int(np.argmax(values))
+        now = np.array(worth(known))
+        now[chosen] = -np.inf
+        best = int(np.argmax(now))
         chosen.append(best)
-        left.append(float(values[best]))
+        values.append(float(now[best]))
         known = known + structures[best] @ structures[best].T / len(known)
-    return chosen, left
+    return chosen, values
 
 
 def _largest_left(z: np.ndarray, aleatoric: np.ndarray, inverse: np.ndarray) -> float:

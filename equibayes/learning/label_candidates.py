@@ -57,13 +57,10 @@ class LabelCandidates:
     def identity(self) -> dict[str, Any]:
         return {"labeller": self.name}
 
-    @property
-    def refused(self) -> int:
-        return sum(each.error is None for each in self.asked)
-
     def summary(self) -> dict[str, Any]:
         """Counts for the summary of a simulation."""
-        return {"asked": len(self.asked), "refused": self.refused, "learned": 0, "posterior": None}
+        refused = sum(each.error is None for each in self.asked)
+        return {"asked": len(self.asked), "refused": refused, "learned": 0, "posterior": None}
 
     def begin(self, folder: Path, asked: int | None, display: Display) -> Calculator | None:
         self.folder, self.display = folder, display

@@ -35,10 +35,8 @@ from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample_prepared
 from equibayes.run import Run
-from equibayes.run.cluster.connect import ClusterOptions
 from equibayes.run.prepare import hold_back, lay_out
-from equibayes.run.progress import Display
-from equibayes.simulate.trust import Trust, trust_level
+from equibayes.simulate.trust import Trust
 
 
 class Learner:
@@ -51,19 +49,19 @@ class Learner:
         labeller: LabelSource,
         folder: str | Path,
         *,
-        device: str = "cpu",
-        display: Callable[[], Display | None] = lambda: None,
+        run: Run | None = None,
         say: Callable[[str], None] = print,
-        cluster: ClusterOptions | None = None,
     ) -> None:
+        """run: where the chains are computed and shown; its output is that of each round."""
         if not len(inputs.pool):
             raise InputError("the pool contains no structures; name other files")
         self.inputs, self.labeller, self.folder = inputs, labeller, Path(folder)
-        self.device, self.display, self.say, self.cluster = device, display, say, cluster
+        self.where, self.say = run or Run(), say
+        self.device = str(self.where.on)
         self.config = replace(config, sample=with_species(config, inputs))
         self.proposer: Proposer
         if config.propose == "md":
-            self.proposer = MdProposer(inputs.pool, config.md, device, say)
+            self.proposer = MdProposer(inputs.pool, config.md, self.device, say)
         else:
             self.proposer = PoolProposer(inputs.pool)
         self.isolated = {**inputs.pool.isolated_atoms, **(inputs.start.isolated_atoms if inputs.start else {})}
@@ -152,9 +150,7 @@ class Learner:
         return found
 
     def _parts(self, current: Round) -> tuple[Dataset, Dataset]:
-        """Training and held-back frames; the latter always come from the first round, since chains remember what they
-        have seen.
-        """
+        """Training frames, and held-back ones: these are of the first round, since chains remember what they saw."""
         config, data = self.config.sample, current.training_data(self.isolated)
         first = Round(self.folder, 0).training_data(self.isolated)
         train, validation = hold_back(first, config.data.validation, config.seed)
@@ -162,8 +158,7 @@ class Learner:
 
     def _sample(self, current: Round, before: Posterior | None) -> None:
         train, validation = self._parts(current)
-        where = Run(device=self.device, display=self.display(), cluster=self.cluster)
-        run = where.to(current.posterior, resume_if_begun=True)
+        run = self.where.to(current.posterior, resume_if_begun=True)
         warm = before is not None and self.config.resample.warm
         self.say(
             f"round {current.number}: sampling with {len(train)} labels"
@@ -200,7 +195,7 @@ class Learner:
         left = config.per_round if config.budget is None else min(config.per_round, config.budget - len(asked))
         if left < 1:
             return f"the budget of {config.budget} labels is spent"
-        trust = self._trust(posterior)
+        trust = Trust.of(config.select.trust_lo, config.select.trust_hi, posterior)
         seed = int(np.random.SeedSequence([config.sample.seed, following.number]).generate_state(1)[0])
         proposals = self.proposer(posterior, trust, following.path / "md", seed)
         survey, candidates, predictions = self._survey(posterior, proposals, current, trust)
@@ -250,16 +245,6 @@ class Learner:
             "sigma_largest": float(max(sigma[left])) if left else None,
         }
         return survey, candidates, [found.get(i) for i in range(len(proposals))]
-
-    def _trust(self, posterior: Posterior) -> Trust:
-        levels = self.config.select
-        texts = {"lo": levels.trust_lo, "hi": levels.trust_hi}
-        return Trust(
-            *(
-                trust_level(None if text is None else str(text), posterior, f"--trust-{end}")
-                for end, text in texts.items()
-            )
-        )
 
     def _asked(self, current: Round) -> list[Structure]:
         """All structures sent to the labeller so far, including this round."""

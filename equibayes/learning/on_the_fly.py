@@ -1,6 +1,7 @@
 """Learning on the fly: dynamics that calls an engine where the model is uncertain, and learns from the label.
 
-    result = on_the_fly(posterior, data, atoms, Conditions("bussi"), 2000, labeller, Trust(0.1, 1.0), config, "fly.xyz")
+    oracle, watch = LearnOnTheFly(labeller, posterior, data, config), Watch(Trust(0.1, 1.0), on_uncertain="label")
+    result = run_md(Calculator(posterior), atoms, Conditions("bussi"), 2000, "fly.xyz", watch=watch, oracle=oracle)
 
 At every step the largest deviation of the frame is compared with the trust levels (`simulate/watch.py`,
 on_uncertain="label").  A candidate is labelled (`label_candidates.py`), the label joins the data, the chains continue
@@ -13,11 +14,9 @@ posterior sampled from them.
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-from ase import Atoms
 
 from equibayes.config import build, section, setting
 from equibayes.data.dataset import Dataset
@@ -25,7 +24,7 @@ from equibayes.data.extxyz import write_exact
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.labelling.labellers import TIME_LIMIT_S, LabelSource
-from equibayes.learning.label_candidates import Asked, LabelCandidates
+from equibayes.learning.label_candidates import LabelCandidates
 from equibayes.learning.resample import ResampleSettings, resample
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.sample import frame_mark
@@ -34,11 +33,7 @@ from equibayes.run.progress import Display, Silent
 from equibayes.run.settings import SampleConfig
 from equibayes.run.store import clear, run_folder
 from equibayes.simulate.calculator import Calculator
-from equibayes.simulate.integrators import Conditions
-from equibayes.simulate.md import run_md
 from equibayes.simulate.oracle import Query, Reply
-from equibayes.simulate.trust import Trust
-from equibayes.simulate.watch import Watch
 
 FAR_OFF = 1.0
 """eV per atom; engine and model that differ by more do not refer to the same zero of energy."""
@@ -165,65 +160,3 @@ def training_frames(posterior: Posterior, data: Dataset) -> Dataset:
             "name the data it was sampled from"
         )
     return Dataset(own, data.name, data.isolated_atoms)
-
-
-@dataclass(eq=False)
-class FlyResult:
-    """ended: None if all steps were done, else the reason;  posterior, data: after the last label."""
-
-    atoms: Atoms
-    posterior: Posterior
-    data: Dataset
-    step: int = 0
-    asked: list[Asked] = field(default_factory=list)
-    ended: str | None = None
-
-    @property
-    def fraction(self) -> float:
-        """Fraction of steps that called the labeller."""
-        return len(self.asked) / max(1, self.step)
-
-
-def on_the_fly(
-    posterior: Posterior,
-    data: Dataset,
-    start: Atoms,
-    conditions: Conditions,
-    steps: int,
-    labeller: LabelSource,
-    trust: Trust,
-    config: SampleConfig,
-    output: str | Path,
-    *,
-    resampling: ResampleSettings | None = None,
-    gap: int = 10,
-    every: int = 10,
-    deviation: str = "total",
-    device: str = "cpu",
-    resume: bool = False,
-    overwrite: bool = False,
-    display: Display | None = None,
-) -> FlyResult:
-    """Simulate `steps` steps, calling the labeller where σ is between the trust levels and learning from every label.
-
-    data    what `posterior` was conditioned on
-    config  settings of the sampler; chains and network must be those of `posterior`
-    output  the trajectory (extended xyz)
-    gap     smallest number of steps between two labels: successive frames are nearly the same
-    every   steps between frames of the trajectory
-    """
-    oracle = LearnOnTheFly(labeller, posterior, data, config, resampling, device=device)
-    watch = Watch(trust, "label", deviation, every, candidate_gap=gap)
-    result = run_md(
-        Calculator(posterior, device=device),
-        start,
-        conditions,
-        steps,
-        output,
-        watch=watch,
-        resume=resume,
-        overwrite=overwrite,
-        display=display,
-        oracle=oracle,
-    )
-    return FlyResult(result.atoms, oracle.posterior, oracle.data, result.step, oracle.asked, result.ended)

@@ -63,9 +63,8 @@ class MdProposer:
         from equibayes.simulate.watch import Watch
 
         found: list[Structure] = []
-        origins = (
-            np.linspace(0, len(self.starts) - 1, self.settings.starts).round().astype(int)
-        )  # repeated if there are few
+        # repeated if there are few
+        origins = np.linspace(0, len(self.starts) - 1, self.settings.starts).round().astype(int)
         make_folder(folder)
         calculator = Calculator(posterior, device=self.device)
         watch = Watch(trust, on_uncertain="write", every=self.settings.every, save_every=self.settings.steps)

@@ -27,7 +27,7 @@ from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import make_folder, remove_leftovers, write_text
 from equibayes.labelling.labellers import Label, LabelSource, Refusal
-from equibayes.labelling.parallel import ParallelLabeller
+from equibayes.labelling.parallel_labeller import ParallelLabeller
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Round:
         """
         structures, folder = self.asked(), make_folder(self.path / "labels")
         remove_leftovers(folder)
-        missing = [n for n in range(len(structures)) if not self._label_files(n)]
+        missing = [n for n in range(len(structures)) if not any(folder.glob(f"{n:04d}.*"))]
         for place, answer in answers(labeller, [structures[n] for n in missing], wait=wait):
             number = missing[place]
             if isinstance(answer, Refusal):
@@ -113,9 +113,6 @@ class Round:
     def training_data(self, isolated: dict[int, float]) -> Dataset:
         data = read_exact(self.data)
         return Dataset(data.structures, data.name, isolated)
-
-    def _label_files(self, number: int) -> list[Path]:
-        return list((self.path / "labels").glob(f"{number:04d}.*"))
 
 
 def answers(

@@ -16,7 +16,7 @@ Describe = Callable[[dict[str, Any]], dict[str, str]]
 
 
 class Display(Protocol):
-    """Receives the progress of a run.  A record has a `step`; its other entries depend on the run."""
+    """Receives the progress of one run after another.  A record has a `step`; its other entries depend on the run."""
 
     def start(self, total_steps: int, first_step: int) -> None: ...
     def advance(self, step: int) -> None: ...
@@ -75,7 +75,7 @@ class PlainDisplay(Silent):
         self.clock = Clock(0, 0)
 
     def start(self, total_steps: int, first_step: int) -> None:
-        self.clock = Clock(total_steps, first_step)
+        self.clock, self.last = Clock(total_steps, first_step), 0.0
 
     def show(self, record: dict[str, Any]) -> None:
         step, total = record["step"], self.clock.total
@@ -100,6 +100,8 @@ class LiveDisplay(Silent):
         self.task: Any = None
 
     def start(self, total_steps: int, first_step: int) -> None:
+        if self.task is not None:  # that of the run before
+            self.progress.remove_task(self.task)
         self.task = self.progress.add_task(self.title, total=total_steps, completed=first_step)
         self.live.start()
 

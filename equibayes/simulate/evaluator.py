@@ -23,25 +23,25 @@ class Evaluator:
             raise InputError(f"dtype={dtype}: must be {' or '.join(DTYPES)}")
         self.posterior, self.skin = posterior, skin
         self.ready = ReadyPosterior(posterior, device, None if dtype is None else getattr(torch, dtype))
-        self.lists: list[SkinList] = []
         self._dynamics: Dynamics | None = None
+        self.forget()
 
     def __call__(self, structures: Sequence[Structure], *, members: bool = False) -> list[Prediction]:
         """One prediction for each structure."""
-        self._make_lists(len(structures))
         if len(structures) == 1 and self.ready.fused and not self.posterior.dropout:
             return [self._of_one(structures[0], members)]
+        while len(self.lists) < len(structures):
+            self.lists.append(self._new_list())
         pairs = ((structure, known.graph(structure)) for known, structure in zip(self.lists, structures))
         found = self.ready.predict_each(pairs, [len(self.posterior)], members=members)
         return [prediction for (prediction,) in found]
 
-    def _make_lists(self, count: int) -> None:
-        while len(self.lists) < count:
-            self.lists.append(SkinList(self.posterior.network.r_max, self.posterior.species_of, self.skin))
+    def _new_list(self) -> SkinList:
+        return SkinList(self.posterior.network.r_max, self.posterior.species_of, self.skin)
 
     def _of_one(self, structure: Structure, members: bool) -> Prediction:
         """By a fused engine: a step needs only the new positions as long as the neighbour list holds."""
-        known, ready = self.lists[0], self.ready
+        known, ready = self._of_dynamics, self.ready
         if known.renew(structure):
             graph = known.wide_graph(ready.samples.device)
             if self._dynamics is None or self._dynamics.num_atoms != len(structure):
@@ -53,10 +53,12 @@ class Evaluator:
 
     def forget(self) -> None:
         """Search all neighbours again, as a program that is restarted from a file does."""
-        self.lists = []
+        self.lists: list[SkinList] = []
+        self._of_dynamics = self._new_list()  # that of the fused engine, which keeps its own pairs
 
     def twin(self) -> "Evaluator":
         """The same weights, neighbour lists of its own."""
         other = copy(self)
-        other.lists, other._dynamics = [], None
+        other._dynamics = None
+        other.forget()
         return other

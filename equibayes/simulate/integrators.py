@@ -11,8 +11,8 @@ nve and bussi conserve the total momentum and, without a cell, the angular momen
 degrees of freedom: ethanol has 21 of 27, and a thermostat that counted all would heat the molecule by 29 %.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -32,16 +32,7 @@ _MEMORY: dict[str, tuple[str, ...]] = {
     "nve": (),
     "langevin": (),
     "bussi": ("transferred_energy",),
-    "npt": (
-        "_q",
-        "_p",
-        "_eps",
-        "_p_eps",
-        "_thermostat._eta",
-        "_thermostat._p_eta",
-        "_barostat._xi",
-        "_barostat._p_xi",
-    ),
+    "npt": ("_q", "_p", "_eps", "_p_eps", "_thermostat._eta", "_thermostat._p_eta", "_barostat._xi", "_barostat._p_xi"),
 }
 
 
@@ -107,7 +98,7 @@ class Integrator:
     def memory(self) -> dict[str, np.ndarray]:
         """The state of atoms and integrator as arrays."""
         atoms = {"positions": self.atoms.positions, "momenta": self.atoms.get_momenta(), "cell": self.atoms.cell.array}
-        own = {path: _follow(self.dynamics, path)[0]() for path in _MEMORY[self.conditions.ensemble]}
+        own = {path: attrgetter(path)(self.dynamics) for path in _MEMORY[self.conditions.ensemble]}
         return {name: np.array(value, dtype=np.float64) for name, value in (atoms | own).items()}
 
     def remember(self, memory: dict[str, np.ndarray]) -> None:
@@ -117,7 +108,9 @@ class Integrator:
         self.atoms.set_momenta(memory["momenta"])
         for path in _MEMORY[self.conditions.ensemble]:
             value = memory[path].copy()
-            _follow(self.dynamics, path)[1](value if value.ndim else float(value))
+            parents, _, name = path.rpartition(".")
+            owner = attrgetter(parents)(self.dynamics) if parents else self.dynamics
+            setattr(owner, name, value if value.ndim else float(value))
 
     def _draw_velocities(self) -> int:
         """Returns the number of degrees of freedom."""
@@ -160,11 +153,3 @@ def _without_rotation(atoms: Atoms, momenta: np.ndarray) -> tuple[np.ndarray, in
     inertia = np.eye(3) * (masses * away**2).sum() - (masses * away).T @ away
     omega = np.linalg.pinv(inertia, rcond=1e-9, hermitian=True) @ np.cross(away, momenta).sum(0)
     return momenta - masses * np.cross(omega, away), int(np.linalg.matrix_rank(inertia, rtol=1e-9, hermitian=True))
-
-
-def _follow(owner: Any, path: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """Getter and setter of an attribute path such as `a._b`."""
-    *parents, name = path.split(".")
-    for parent in parents:
-        owner = getattr(owner, parent)
-    return (lambda: getattr(owner, name)), (lambda value: setattr(owner, name, value))

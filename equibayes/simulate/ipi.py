@@ -1,13 +1,7 @@
 """A posterior as a client of i-PI and other programs with its socket protocol: path integrals, replica exchange …
 
 The other program listens, sends positions, and asks for energy, forces and virial.  Uncertainties are sent as
-"extras", a JSON text that i-PI writes to its own files (`<trajectory extra_type="max_devi_f"> extras </trajectory>`):
-
-| key                                |         | unit |                                            |
-|------------------------------------|---------|------|--------------------------------------------|
-| energy_std, energy_epistemic       | numbers | eV   | σ of the energy, and its epistemic part    |
-| max_devi_f, avg_devi_f, min_devi_f | numbers | eV/Å | largest, mean, smallest deviation per atom |
-| devi_f                             | [n]     | eV/Å | deviation of each atom                     |
+"extras", a JSON text that i-PI writes to its own files; `equibayes serve --help` lists its keys.
 """
 
 import json

@@ -3,16 +3,8 @@
     run_script("my.posterior", "in.water", elements=["O", "H"])          an ordinary script, from start to end
     attach(lmp, "my.posterior", elements=["O", "H"])                     a LAMMPS that you control from Python
 
-What a script can use, in its own units (metal or real):
-
-| name                                       |                                                                     |
-|--------------------------------------------|---------------------------------------------------------------------|
-| `pe`, `press`, …                           | include the posterior, as thermostats, barostats and `minimize` do  |
-| `v_max_devi_f, v_avg_devi_f, v_min_devi_f` | largest, mean, smallest deviation per atom, as in `equibayes md`    |
-| `v_energy_std`                             | σ of the energy                                                     |
-| `f_equibayes`, `f_equibayes[1]` to `[4]`   | energy; the four above                                              |
-| `d_devi_f`                                 | deviation of each atom, for `dump custom`, `compute reduce` …       |
-| `${trust_lo}, ${trust_hi}`                 | trust levels, e.g. `fix stop all halt 1 v_max_devi_f > ${trust_hi}` |
+`equibayes lammps --help` lists what a script can use, in its own units (metal or real): deviations as variables, σ of
+each atom, trust levels.  `pe` and `press` include the posterior.
 
 Every rank sends its atoms to the first, which evaluates the posterior and sends the forces back; results do not
 depend on the number of ranks.  The deviation of an atom whose σ is not finite is infinite, so that it exceeds any

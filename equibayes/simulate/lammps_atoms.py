@@ -1,4 +1,4 @@
-"""From the box and atoms of LAMMPS to a `Structure`: elements, images, cell, and atoms of all ranks ordered by ID."""
+"""The box and atoms of LAMMPS: elements of the atom types, unwrapped positions, lattice vectors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from equibayes.data.elements import atomic_number, symbol
-from equibayes.data.structures import BoolArray, FloatArray, IntArray, Structure
+from equibayes.data.structures import BoolArray, FloatArray, IntArray
 from equibayes.errors import InputError
-from equibayes.simulate.vacuum_cell import VacuumCell
 
 
 def elements_of_types(lmp: Any, elements: Sequence[str] | None, known: Sequence[int]) -> IntArray:
@@ -109,17 +108,3 @@ class LocalAtoms:
         low, high, xy, yz, xz, periodic, _ = self.lmp.extract_box()
         (lx, ly, lz) = np.subtract(high, low)
         return np.array([[lx, 0, 0], [xy, ly, 0], [xz, yz, lz]], dtype=np.float64), np.array(periodic, dtype=bool)
-
-
-class StructureBuilder:
-    """Structures from the rows of all ranks, with atoms ordered by ID."""
-
-    def __init__(self, numbers_of_types: IntArray, reach: float) -> None:
-        """reach: Å, the largest distance at which atoms interact."""
-        self.numbers_of_types, self.in_vacuum = numbers_of_types, VacuumCell(reach)
-
-    def build(self, rows: FloatArray, cell: FloatArray, periodic: BoolArray) -> tuple[IntArray, Structure]:
-        """IDs in ascending order, and the structure."""
-        rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        numbers = self.numbers_of_types[rows[:, 1].astype(np.int64) - 1]
-        return rows[:, 0].astype(np.int64), self.in_vacuum(numbers, rows[:, 2:].copy(), cell, periodic, "LAMMPS")

@@ -7,10 +7,11 @@ import numpy as np
 from equibayes.errors import InputError
 from equibayes.posterior.predict import Prediction
 from equibayes.simulate.evaluator import Evaluator
-from equibayes.simulate.lammps_atoms import LocalAtoms, StructureBuilder
+from equibayes.simulate.lammps_atoms import LocalAtoms
 from equibayes.simulate.lammps_library import Ranks
 from equibayes.simulate.lammps_script import QUANTITIES
 from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_deviations
+from equibayes.simulate.vacuum_cell import VacuumCell
 from equibayes.units import KCAL_PER_MOL
 
 FIX = "equibayes"
@@ -29,9 +30,8 @@ class LammpsPotential:
         self.lmp, self.ranks, self.evaluator = lmp, ranks, evaluator
         self.sigma_name = DEVIATIONS[deviation]
         self.unit = ENERGY_UNITS[lmp.extract_global("units")]
-        self.atoms = LocalAtoms(lmp)
-        reach = evaluator.posterior.network.r_max + evaluator.skin
-        self.builder = StructureBuilder(numbers_of_types, reach)
+        self.atoms, self.numbers_of_types = LocalAtoms(lmp), numbers_of_types
+        self.in_vacuum = VacuumCell(evaluator.posterior.network.r_max + evaluator.skin)
         self.calls = 0
         self.failure: BaseException | None = None
 
@@ -72,16 +72,19 @@ class LammpsPotential:
         return shared
 
     def _predict(self, parts: list[Any]) -> dict[str, Any]:
-        """From the atoms of all ranks."""
+        """From the atoms of all ranks, ordered by ID."""
         for part in parts:
             if isinstance(part, Exception):
                 raise part
         rows = np.concatenate(parts)
         if not len(rows):
             raise InputError("no atoms to calculate: the box is empty")
-        ids, structure = self.builder.build(rows, *self.atoms.box())
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        numbers = self.numbers_of_types[rows[:, 1].astype(np.int64) - 1]
+        structure = self.in_vacuum(numbers, rows[:, 2:].copy(), *self.atoms.box(), "LAMMPS")
         (prediction,) = self.evaluator([structure])
-        return self._in_lammps_units(prediction, abs(np.linalg.det(structure.cell))) | {"ids": ids}
+        found = self._in_lammps_units(prediction, abs(np.linalg.det(structure.cell)))
+        return {**found, "ids": rows[:, 0].astype(np.int64)}
 
     def _in_lammps_units(self, prediction: Prediction, volume: float) -> dict[str, Any]:
         sigma = getattr(prediction, self.sigma_name)

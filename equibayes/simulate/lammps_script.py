@@ -89,15 +89,9 @@ def _statements(lines: list[str]) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     going_on = False
     for i, line in enumerate(lines):
-        if going_on:
-            start, text = found[-1]
-            found[-1] = start, f"{text} {line}"
-        else:
-            found.append((i, line))
+        start, text = found.pop() if going_on else (i, "")
         going_on = line.rstrip().endswith("&")
-        if going_on:
-            start, text = found[-1]
-            found[-1] = start, text.rstrip().removesuffix("&")
+        found.append((start, f"{text} {line.rstrip().removesuffix('&')}"))
     return found
 
 

@@ -1,15 +1,7 @@
 """Molecular dynamics that monitors its own uncertainty at every step.
 
-    from equibayes import Calculator, read
-    from equibayes.simulate.integrators import Conditions
-    from equibayes.simulate.md import run_md
-    from equibayes.simulate.trust import Trust
-    from equibayes.simulate.watch import Watch
-
-    start = read("bundled:ethanol@0:1")[0].to_atoms()
-    conditions = Conditions("bussi", temperature=300)
     watch = Watch(Trust(0.1, 0.5), on_uncertain="write")
-    result = run_md(Calculator("ethanol.posterior"), start, conditions, 2000, "traj.xyz", watch=watch)
+    result = run_md(Calculator("ethanol.posterior"), atoms, Conditions("bussi", 300), 2000, "traj.xyz", watch=watch)
 
 `watch.py` says what happens to uncertain frames, `reporter.py` which files are written.
 """

@@ -4,13 +4,13 @@ Every posterior sample is a potential and gives its own value of a property.  Th
 epistemic uncertainty of the property.  Both ways to compute it are plain means without reweighting:
 
     mean energy of given frames   energies of the same frames for every sample   member_energies
-    structural properties         one simulation per sample                      member_trajectories, bond_length, …
+    structural properties         one simulation per sample (`observe.py`)        bond_length, radial_distribution
 
 `estimate` gives mean, spread over samples, and the statistical error of finite simulations: a spread below that error
 may be due to it alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import pi
 
@@ -22,7 +22,6 @@ from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.predict import DDOF
 from equibayes.simulate.calculator import Calculator
-from equibayes.simulate.integrators import Conditions, Integrator
 
 BLOCKS = 5
 FRAMES_AT_ONCE = 64
@@ -78,29 +77,6 @@ def member_energies(calculator: Calculator, frames: Sequence[Atoms]) -> list[np.
     return list(np.array(parts).reshape(len(frames), len(calculator.posterior)).T)
 
 
-def member_trajectories(
-    posterior: Posterior,
-    start: Atoms,
-    conditions: Conditions,
-    steps: int,
-    *,
-    every: int = 10,
-    discard: int = 0,
-    device: str | None = None,
-) -> list[list[Atoms]]:
-    """One simulation with the forces of each sample: k lists of frames, one frame in `every` steps, without the first
-    `discard` steps.
-
-    All start with the same velocities and random numbers, so that they differ only by their potentials.
-    """
-    return [
-        _trajectory(
-            Calculator(single_sample(posterior, index), device=device), start, conditions, steps, every, discard
-        )
-        for index in range(len(posterior))
-    ]
-
-
 def bond_length(frames: Sequence[Atoms], i: int, j: int) -> np.ndarray:
     """[frames] Å between two atoms (counted from 0); minimum image in periodic cells."""
     return np.array([atoms.get_distance(i, j, mic=bool(atoms.pbc.any())) for atoms in frames])
@@ -134,28 +110,7 @@ def radial_distribution(
     return centres, result
 
 
-def over_members(
-    trajectories: Sequence[Sequence[Atoms]], observable: Callable[[Sequence[Atoms]], np.ndarray]
-) -> Estimate:
-    """An observable ([frames, …] values) averaged over the simulations of all samples, with its uncertainty."""
-    return estimate([np.asarray(observable(frames)) for frames in trajectories])
-
-
 def single_sample(posterior: Posterior, index: int) -> Posterior:
     """One sample as a posterior."""
     own = slice(index, index + 1)
     return replace(posterior, samples=posterior.samples[own], chain=posterior.chain[own], step=posterior.step[own])
-
-
-def _trajectory(
-    calculator: Calculator, start: Atoms, conditions: Conditions, steps: int, every: int, discard: int
-) -> list[Atoms]:
-    atoms = Atoms(start.numbers, start.positions, cell=start.cell, pbc=start.pbc)
-    atoms.calc = calculator
-    integrator = Integrator(atoms, conditions)
-    frames = []
-    for step in range(1, steps + 1):
-        integrator.step()
-        if step > discard and step % every == 0:
-            frames.append(atoms.copy())
-    return frames

@@ -12,7 +12,7 @@ velocities and random numbers, so that they differ only by their potentials.  A 
 finished.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from equibayes.simulate.observables import (
     bond_length,
     estimate,
     member_energies,
-    over_members,
     radial_distribution,
     single_sample,
 )
@@ -90,7 +89,7 @@ def observe(
     *,
     every: int = 10,
     discard: int = 0,
-    display: Callable[[], Display] = Silent,
+    display: Display | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Each observable with its uncertainty, after the simulation `output`; the calculator must have `members=True`.
 
@@ -100,7 +99,7 @@ def observe(
         raise InputError(f"discard {discard}: must be at least 0 and fewer than the {steps} steps")
     trajectories: list[list[Atoms]] = []
     if any(each.kind != "energy" for each in observables):
-        trajectories = _members(calculator, start, conditions, steps, output, every, discard, display)
+        trajectories = _members(calculator, start, conditions, steps, output, every, discard, display or Silent())
     found = {}
     for each in observables:
         if each.kind == "energy":
@@ -108,7 +107,7 @@ def observe(
             known = estimate(member_energies(calculator, frames))
             found[each.words] = _scalar(known, "eV")
         else:
-            known = over_members(trajectories, each)
+            known = estimate([each(frames) for frames in trajectories])
             found[each.words] = _scalar(known, "Å") if each.kind == "distance" else _curve(known, each, start)
     return found
 
@@ -121,7 +120,7 @@ def _members(
     output: str | Path,
     every: int,
     discard: int,
-    display: Callable[[], Display],
+    display: Display,
 ) -> list[list[Atoms]]:
     """The frames of one simulation per sample, with the forces of that sample."""
     trajectories, count = [], len(calculator.posterior)
@@ -129,11 +128,10 @@ def _members(
         path = folder_of(output) / f"member-{index:02d}.xyz"
         own = Calculator(single_sample(calculator.posterior, index), device=calculator.device, dtype=calculator.dtype)
         watch = Watch(every=every, save_every=max(every, 100))
-        shown = display()
-        shown.say(f"observables: simulation with sample {index + 1} of {count}")
+        display.say(f"observables: simulation with sample {index + 1} of {count}")
         resume = can_resume(own, start, conditions, watch, path)
         result = run_md(
-            own, start, conditions, steps, path, watch=watch, resume=resume, overwrite=not resume, display=shown
+            own, start, conditions, steps, path, watch=watch, resume=resume, overwrite=not resume, display=display
         )
         if result.ended:
             raise InputError(

@@ -29,18 +29,14 @@ class Query:
 
 @dataclass(frozen=True)
 class Reply:
-    """calculator: to continue with, None to keep the present one;  ended: why the simulation must end, None if it
-    need not.
-    """
+    """calculator: to continue with, None to keep the present one;  ended: why the simulation must end, or None."""
 
     calculator: Calculator | None = None
     ended: str | None = None
 
 
 class Oracle(Protocol):
-    """Replies must follow from the queries alone, or be stored: a simulation that was killed repeats its last
-    queries.
-    """
+    """Replies must follow from the queries alone, or be stored: a killed simulation repeats its last queries."""
 
     @property
     def identity(self) -> dict[str, Any]:

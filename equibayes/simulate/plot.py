@@ -5,17 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from equibayes.files import write_atomically
 from equibayes.simulate.log import read_log
 from equibayes.simulate.trust import Trust
 
 
 def plot_log(log: str | Path, output: str | Path, trust: Trust, temperature: float | None = None) -> None:
     """Write an SVG or PNG (by the suffix of `output`); `temperature` in K is drawn as the target."""
+    from equibayes.evaluation.figures.drawing import save_figure
     from equibayes.evaluation.figures.style import colour, figure, styled
 
     columns = read_log(log)
-    ending = Path(output).suffix.removeprefix(".")
     with styled():
         drawn, axes = figure(6.4, 5.6, rows=3, sharex=True)
         top, middle, bottom = axes[:, 0]
@@ -37,13 +36,7 @@ def plot_log(log: str | Path, output: str | Path, trust: Trust, temperature: flo
             bottom.plot(time[unknown], np.zeros(unknown.sum()), "x", color=colour("vermillion"), label="not finite")
         bottom.set(ylabel="σ of forces, eV/Å", xlabel="time, ps")
         bottom.legend(loc="upper left", ncols=3)
-        metadata: dict[str, Any] = {"Date": None} if ending == "svg" else {}
-        write_atomically(
-            output,
-            lambda temporary: drawn.savefig(
-                temporary, format=ending, metadata=metadata, facecolor=colour("paper"), dpi=150
-            ),
-        )
+        save_figure(drawn, output)
 
 
 def _energies(axes: Any, time: np.ndarray, columns: dict[str, np.ndarray]) -> None:

@@ -29,37 +29,40 @@ class SkinList:
 
     def graph(self, structure: Structure) -> Graph:
         """The graph of a structure, as `data.graph.graph_of` gives it."""
-        if self._pairs is None or not self._holds_for(structure, self._made_for):
-            self._pairs, self._made_for = self._search(structure), structure
+        if self.renew(structure) or self._pairs is None:
+            made_for, reach = self._searched(), self.r_max + self.skin
+            self._pairs = _ordered(neighbor_list(made_for.positions, made_for.cell, made_for.pbc, reach))
         return graph_of_edges(structure, _within(self._pairs, structure, self.r_max), species_of=self.species_of)
 
     def renew(self, structure: Structure) -> bool:
         """Whether this structure needs a new search; for callers that keep all pairs of the last one."""
-        if self._holds_for(structure, self._made_for):
+        if self._holds_for(structure):
             return False
         self._check(structure)
         self.searches += 1
-        self._made_for = structure
+        self._made_for, self._pairs = structure, None
         return True
 
     def wide_graph(self, device: torch.device | str) -> Graph:
         """All pairs within r_max + skin of the structure last given to `renew`, found on that device."""
-        structure = self._made_for
-        assert structure is not None
+        structure = self._searched()
         positions = torch.from_numpy(np.ascontiguousarray(structure.positions)).to(device)
         edges = neighbor_list_torch(positions, structure.cell, structure.pbc, self.r_max + self.skin)
         species = torch.tensor([self.species_of[int(z)] for z in structure.numbers], device=device)
         return graph_of_torch_edges(edges, species, structure.cell, structure.pbc)
 
-    def _holds_for(self, structure: Structure, old: Structure | None) -> bool:
-        same = (
-            old is not None
-            and np.array_equal(structure.numbers, old.numbers)
-            and np.array_equal(structure.cell, old.cell)
-            and np.array_equal(structure.pbc, old.pbc)
-        )
+    def _searched(self) -> Structure:
+        assert self._made_for is not None
+        return self._made_for
+
+    def _holds_for(self, structure: Structure) -> bool:
+        old = self._made_for
+        if old is None or not all(
+            np.array_equal(getattr(structure, name), getattr(old, name)) for name in ("numbers", "cell", "pbc")
+        ):
+            return False
         # False for positions that are NaN
-        return same and old is not None and bool((_lengths(structure.positions - old.positions) <= self.skin / 2).all())
+        return bool((_lengths(structure.positions - old.positions) <= self.skin / 2).all())
 
     def _check(self, structure: Structure) -> None:
         check_species(structure, self.species_of)
@@ -68,11 +71,6 @@ class SkinList:
                 f"{structure.source or 'structure'}: positions or cell are not finite numbers; the simulation has "
                 "exploded: use a shorter time step or a start closer to the training data"
             )
-
-    def _search(self, structure: Structure) -> NeighborList:
-        self._check(structure)
-        self.searches += 1
-        return _ordered(neighbor_list(structure.positions, structure.cell, structure.pbc, self.r_max + self.skin))
 
 
 def _ordered(pairs: NeighborList) -> NeighborList:

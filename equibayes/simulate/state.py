@@ -1,6 +1,6 @@
 """The saved state of a simulation, from which `--resume` continues bit for bit.  The file is complete or absent."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from equibayes.simulate.statistics import Statistics
 
 FORMAT = "equibayes-md-state"
 VERSION = 1
+_PLAIN = ("step", "rng", "lengths", "last_candidate", "candidates", "last_state", "asked", "jump", "looked")
+"""Fields that are JSON as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +48,8 @@ class MdState:
     identity: dict[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        plain = ("step", "rng", "lengths", "last_candidate", "candidates", "last_state", "asked", "jump", "looked")
-        header = {name: getattr(self, name) for name in plain}
-        header |= {"statistics": self.statistics.to_dict(), "about": self.identity}
+        header = {name: getattr(self, name) for name in _PLAIN}
+        header |= {"statistics": asdict(self.statistics), "about": self.identity}
         tensors = {name: torch.from_numpy(array.copy()) for name, array in self.memory.items()}
         tensor_file.write(path, tensors, header, format=FORMAT, version=VERSION)
 
@@ -65,20 +66,9 @@ def load_state(path: Path, identity: dict[str, Any]) -> MdState:
                 f"--resume: {name} was {_short(before)} and is {_short(value)} now; use the same, "
                 "or start again with --overwrite"
             )
-    return MdState(
-        step=header["step"],
-        memory={name: tensor.numpy() for name, tensor in tensors.items()},
-        rng=header["rng"],
-        statistics=Statistics.from_dict(header["statistics"]),
-        lengths=header["lengths"],
-        last_candidate=header["last_candidate"],
-        candidates=header["candidates"],
-        last_state=header["last_state"],
-        asked=header.get("asked", 0),
-        jump=header.get("jump", 0.0),
-        looked=header.get("looked", True),
-        identity=header["about"],
-    )
+    plain: dict[str, Any] = {name: header[name] for name in _PLAIN if name in header}  # early files lack the last ones
+    memory, statistics = {name: tensor.numpy() for name, tensor in tensors.items()}, Statistics(**header["statistics"])
+    return MdState(memory=memory, statistics=statistics, identity=header["about"], **plain)
 
 
 def _short(value: Any) -> str:

@@ -1,8 +1,7 @@
 """Statistics of a whole simulation, accumulated step by step and kept when it is resumed."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import isfinite, nan, sqrt
-from typing import Any
 
 from equibayes.simulate.trust import STATES, Deviation
 
@@ -14,7 +13,7 @@ class Statistics:
     states    number of frames in each of `trust.STATES`
     largest   largest finite deviation of an atom, eV/Å, with its step and atom (counted from 0)
     The others are sums of the temperature (K), of the conserved energy minus its first value (eV) and of the time
-    (fs), for means and a linear fit.
+    (fs), for means and a linear fit.  All are finite, as JSON needs them.
     """
 
     frames: int = 0
@@ -72,11 +71,3 @@ class Statistics:
 
     def fraction(self, state: str) -> float:
         return self.states[state] / self.frames if self.frames else nan
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON, without NaN; numbers are restored bit for bit."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> "Statistics":
-        return cls(**content)

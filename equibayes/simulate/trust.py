@@ -63,6 +63,13 @@ class Trust:
                 f"the lower trust level {self.lower:g} eV/Å is above the upper one, {self.upper:g} eV/Å; swap them"
             )
 
+    @classmethod
+    def of(cls, lower: float | str | None, upper: float | str | None, posterior: Posterior) -> "Trust":
+        """From the options --trust-lo and --trust-hi: see `trust_level`."""
+        given = {"--trust-lo": lower, "--trust-hi": upper}
+        texts = {option: None if level is None else str(level) for option, level in given.items()}
+        return cls(*(trust_level(text, posterior, option) for option, text in texts.items()))
+
     def state(self, deviation: float) -> str:
         """One of `STATES`."""
         if not np.isfinite(deviation):
@@ -73,9 +80,7 @@ class Trust:
 
 
 def trust_level(text: str | None, posterior: Posterior, option: str) -> float | None:
-    """A level in eV/Å from the text of an option: `0.2`, or `3x` for three times the force error on the held-back
-    frames.
-    """
+    """A level in eV/Å from the text of an option: `0.2`, or `3x` for three times the error on the held-back frames."""
     if text is None:
         return None
     number, multiple = text.strip().removesuffix("x"), text.strip().endswith("x")

@@ -68,7 +68,7 @@ def test_warnings_are_one_line_each(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         warnings.warn("a.xyz: looks odd", InputWarning, stacklevel=1)
         return 0
 
-    monkeypatch.setattr(info, "_explain_data", warn)
+    monkeypatch.setattr(info, "run", warn)
     before = warnings.showwarning
     assert main.main(["info", "x"]) == 0
     assert capsys.readouterr().err == "equibayes: warning: a.xyz: looks odd\n"
@@ -79,7 +79,7 @@ def test_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     def interrupt(arguments: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(info, "_explain_data", interrupt)
+    monkeypatch.setattr(info, "run", interrupt)
     assert main.main(["info", "x"]) == 130
     assert capsys.readouterr().err == "equibayes: interrupted\n"
 
@@ -88,7 +88,7 @@ def test_a_fault_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> No
     def fail(arguments: object) -> int:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(info, "_explain_data", fail)
+    monkeypatch.setattr(info, "run", fail)
     with pytest.raises(ZeroDivisionError):
         main.main(["info", "x"])
 

@@ -13,8 +13,7 @@ from ase.calculators.emt import EMT
 
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
-from equibayes.labelling import engines, labellers
-from equibayes.labelling import worker as engine_worker
+from equibayes.labelling import engine_worker, engines, labellers
 from equibayes.labelling.calculator import LabellerCalculator
 from equibayes.labelling.labellers import Label, Labeller, Refusal
 from tests.labelling import moody

@@ -15,7 +15,7 @@ from equibayes.data import Dataset, Structure
 from equibayes.data.extxyz import read_exact, write_exact
 from equibayes.errors import InputError
 from equibayes.labelling.labellers import Label, Refusal
-from equibayes.labelling.pool import PoolLabeller
+from equibayes.labelling.pool_labeller import PoolLabeller
 from equibayes.learning.curve import curve_table, rows_of
 from equibayes.learning.learn import Learner
 from equibayes.learning.propose import MdProposer, bare

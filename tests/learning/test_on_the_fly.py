@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,15 @@ from equibayes.data import Structure
 from equibayes.data.extxyz import read_exact
 from equibayes.errors import InputError
 from equibayes.labelling.labellers import Label, Refusal
-from equibayes.learning.on_the_fly import FlyResult, on_the_fly, training_frames
+from equibayes.learning.on_the_fly import LearnOnTheFly, training_frames
 from equibayes.learning.resample import ResampleSettings
 from equibayes.posterior.file import load
 from equibayes.posterior.sample import frame_mark
+from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.integrators import Conditions
+from equibayes.simulate.md import run_md
 from equibayes.simulate.trust import Trust
+from equibayes.simulate.watch import Watch
 from tests.runs import ethanol_frames, small_config
 from tests.simulate.posteriors import ETHANOL, ethanol_start
 
@@ -42,24 +46,20 @@ class Engine:
     def close(self) -> None: ...
 
 
-def fly(folder: Path, trust: Trust, engine: Engine, steps: int = 6, frames: int = 8, **options: Any) -> FlyResult:
+def fly(folder: Path, trust: Trust, engine: Engine, steps: int = 6, frames: int = 8, **options: Any) -> SimpleNamespace:
     folder.mkdir(exist_ok=True)
     config = small_config(
         {"data": {"validation": 0}, "samples": 2, "burn_in": {"steps": 4}, "network": {"model_dtype": "float64"}}
     )
-    return on_the_fly(
-        load(ETHANOL),
-        ethanol_frames(frames),
-        ethanol_start(),
-        Conditions("nve", temperature=100.0),
-        steps,
-        engine,
-        trust,
-        config,
-        folder / "t.xyz",
-        resampling=ResampleSettings(burn_in=1.0),
-        **options,
-    )
+    posterior, conditions = load(ETHANOL), Conditions("nve", temperature=100.0)
+    oracle = LearnOnTheFly(engine, posterior, ethanol_frames(frames), config, ResampleSettings(burn_in=1.0))
+    watch = Watch(trust, "label", every=options.pop("every", 10), candidate_gap=options.pop("gap", 10))
+    options |= {"watch": watch, "oracle": oracle}
+    calculator = Calculator(posterior, device="cpu")
+    result = run_md(calculator, ethanol_start(), conditions, steps, folder / "t.xyz", **options)
+    fraction = result.asked / max(1, result.step)
+    found = {"asked": oracle.asked, "data": oracle.data, "posterior": oracle.posterior, "fraction": fraction}
+    return SimpleNamespace(step=result.step, ended=result.ended, **found)
 
 
 def test_certain_everywhere_asks_nothing(tmp_path: Path) -> None:

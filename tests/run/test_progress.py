@@ -78,6 +78,18 @@ def test_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatc
         assert part in lines[1]
 
 
+def test_one_display_for_several_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first record of each run is shown, and there is one bar, that of the present run."""
+    plain, live = PlainDisplay(), LiveDisplay()
+    for display in (plain, live):
+        for total in (100, 200):
+            display.start(total, 0)
+            display.show({**RECORD, "step": 10})
+            display.stop()
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[:2]] == ["10/100", "10/200"]
+    assert [task.total for task in live.progress.tasks] == [200]
+
+
 def test_choice_of_display(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(choose_display(), PlainDisplay)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

@@ -355,7 +355,7 @@ def test_swapped_elements_are_noticed(tmp_path: Path) -> None:
         (
             "units metal\nregion b block 0 9 0 9 0 9\ncreate_box 1 b\nrun 0\n",
             ["Xx"],
-            "'Xx' is the symbol of no element",
+            "'Xx' is not a chemical symbol",
         ),
         ("units metal\nregion b block 0 9 0 9 0 9\ncreate_box 1 b\nrun 0\n", ["H"], "mass"),
         ("dimension 2\nunits metal\nregion b block 0 9 0 9 -1 1\ncreate_box 1 b\nrun 0\n", ["H"], "dimension 2"),

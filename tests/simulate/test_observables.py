@@ -13,10 +13,9 @@ from equibayes.simulate.observables import (
     bond_length,
     estimate,
     member_energies,
-    member_trajectories,
-    over_members,
     radial_distribution,
 )
+from tests.simulate.member_trajectories import member_trajectories
 from tests.simulate.posteriors import ETHANOL, ethanol_start
 
 
@@ -92,7 +91,7 @@ def test_structure_over_members() -> None:
         posterior.subset(1), ethanol_start(), Conditions("langevin", 300.0, seed=2), 60, every=5
     )
     np.testing.assert_array_equal(again[0][-1].positions, runs[0][-1].positions)
-    found = over_members(runs, lambda frames: bond_length(frames, 0, 1))
+    found = estimate([bond_length(frames, 0, 1) for frames in runs])
     assert 1.3 < float(found.mean) < 1.7, "a C–C bond, Å"
     assert 0 < float(found.spread) < 0.1
     np.testing.assert_allclose(found.members, [np.mean(bond_length(frames, 0, 1)) for frames in runs])

@@ -11,9 +11,10 @@ from equibayes.posterior.file import load
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.integrators import Conditions
 from equibayes.simulate.md import run_md
-from equibayes.simulate.observables import bond_length, member_trajectories, over_members
+from equibayes.simulate.observables import bond_length, estimate
 from equibayes.simulate.observe import BINS, REACH, observe, parse_observables
 from equibayes.simulate.watch import Watch
+from tests.simulate.member_trajectories import member_trajectories
 from tests.simulate.posteriors import ETHANOL, ethanol_start
 
 POSTERIOR = load(ETHANOL).subset(2)
@@ -40,7 +41,7 @@ def test_every_kind(tmp_path: Path) -> None:
     found = observe(wanted, calculator, start, WARM, 60, output, every=5, discard=10)
     assert list(found) == list(WORDS)
     runs = member_trajectories(POSTERIOR, start, WARM, 60, every=5, discard=10, device="cpu")
-    expected = over_members(runs, lambda frames: bond_length(frames, 0, 1))
+    expected = estimate([bond_length(frames, 0, 1) for frames in runs])
     bond = found["distance 0 1"]
     np.testing.assert_allclose(bond["samples"], expected.members, atol=1e-6)
     assert bond["spread"] == pytest.approx(float(expected.spread), abs=1e-6)

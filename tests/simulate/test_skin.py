@@ -88,3 +88,13 @@ def test_another_number_of_atoms() -> None:
     smaller = Structure([14], [[0.0, 0.0, 0.0]])
     assert known.graph(smaller).species.shape == (1, 1)
     assert known.searches == 3
+
+
+def test_a_new_search_leaves_no_old_pairs() -> None:
+    """Pairs are those of the last search, also where a caller that keeps its own pairs asked for it."""
+    known, start = SkinList(R_MAX, SPECIES_OF, 1.0), ethanol()
+    far = replace(start, positions=start.positions * 1.3)
+    known.graph(start)
+    assert known.renew(far)
+    assert edges_of(known.graph(far)) == edges_of(graph_of(far, r_max=R_MAX, species_of=SPECIES_OF))
+    assert known.searches == 2

@@ -10,7 +10,7 @@ import pytest
 
 from equibayes.data import bundled_ethanol
 from equibayes.errors import InputError
-from equibayes.labelling.pool import PoolLabeller
+from equibayes.labelling.pool_labeller import PoolLabeller
 from equibayes.learning.curve import rows_of
 from equibayes.learning.learn import Learner
 from equibayes.learning.settings import learn_config

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from equibayes.evaluation.figures.style import PALETTE, styled
+from equibayes.evaluation.figures.style import PALETTE, colour, styled
 from equibayes.files import make_folder, write_atomically
 
 
@@ -47,6 +47,13 @@ class Drawing:
             self.figure.savefig(buffer, format=ending, metadata=dict.fromkeys(absent))
         self.figure.set_layout_engine("none")  # keep the layout: computing it again costs as much as drawing
         return buffer.getvalue()
+
+
+def save_figure(figure: Any, path: str | Path) -> None:
+    """SVG or PNG, by the suffix of `path`, on a background of its own; equal figures give equal bytes."""
+    ending = Path(path).suffix.removeprefix(".")
+    options: Any = {"metadata": {"Date": None} if ending == "svg" else {}, "facecolor": colour("paper"), "dpi": 150}
+    write_atomically(path, lambda temporary: figure.savefig(temporary, format=ending, **options))
 
 
 def slug(text: str) -> str:

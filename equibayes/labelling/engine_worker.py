@@ -1,9 +1,7 @@
-"""The program of an engine process (see `process.py`): answers queries until the socket closes.
+"""The program of an engine process (see `engine_process.py`): answers queries until the socket closes.
 
-python -m equibayes.labelling.worker SOCKET      # the number of an open socket
+python -m equibayes.labelling.engine_worker SOCKET      # the number of an open socket
 """
-
-from __future__ import annotations
 
 import sys
 from multiprocessing.connection import Connection
@@ -13,8 +11,8 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import BaseCalculator
 
+from equibayes.labelling.engine_process import Answer
 from equibayes.labelling.engines import INSTALL, Order, build_calculator, versions
-from equibayes.labelling.process import Answer
 
 
 def main(descriptor: int) -> None:
@@ -42,9 +40,7 @@ def main(descriptor: int) -> None:
 
 
 def _answer(question: Any, order: Order, calculator: BaseCalculator | None) -> tuple[Answer, BaseCalculator | None]:
-    """Label or refusal, and the calculator for the next structure: none after a failure, which leaves it in an
-    unknown state.
-    """
+    """Label or refusal, and the calculator for the next structure: a new one after a failure."""
     numbers, positions, cell, pbc = question
     atoms = Atoms(numbers=numbers, positions=positions, cell=cell, pbc=pbc)
     try:
@@ -54,9 +50,8 @@ def _answer(question: Any, order: Order, calculator: BaseCalculator | None) -> t
         # With smeared occupations the forces are derivatives of the free energy, not of the energy extrapolated to 0 K.
         free = calculator.results.get("free_energy")
         energy = atoms.get_potential_energy() if free is None else free
-        stress = (
-            atoms.get_stress(voigt=False) if atoms.pbc.all() and "stress" in calculator.implemented_properties else None
-        )
+        has_stress = atoms.pbc.all() and "stress" in calculator.implemented_properties
+        stress = atoms.get_stress(voigt=False) if has_stress else None
         return ("label", (float(energy), np.asarray(forces, dtype=np.float64), stress)), calculator
     except Exception as cause:
         return ("refusal", _line(cause)), None

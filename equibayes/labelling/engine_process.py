@@ -1,7 +1,5 @@
 """A process that runs one engine: queried with a time limit, and killed together with its child processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -29,11 +27,12 @@ class Died(Exception):
 
 
 class EngineProcess:
-    """Starts `equibayes.labelling.worker`, communicates over a socket, and kills it when an answer is overdue."""
+    """Starts `equibayes.labelling.engine_worker`, communicates over a socket, and kills it when an answer is overdue."""
 
     def __init__(self, order: Order, environment: Mapping[str, str], follow: bool) -> None:
         self._order, self._follow = order, follow
-        self._environment = {**os.environ, "PYTHONPATH": _import_path(), **environment}
+        import_path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)  # that of this process
+        self._environment = {**os.environ, "PYTHONPATH": import_path, **environment}
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -50,7 +49,7 @@ class EngineProcess:
         ours, theirs = socket.socketpair()
         with theirs, self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "equibayes.labelling.worker", str(theirs.fileno())],
+                [sys.executable, "-m", "equibayes.labelling.engine_worker", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # engines print at length
                 stderr=stderr,
@@ -108,16 +107,7 @@ class EngineProcess:
         lines = self._stderr.read_text(errors="replace").split("\n") if self._stderr.exists() else []
         last = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
         self.end()
-        how = (
-            "stopped answering"
-            if status is None
-            else f"died from signal {-status}"
-            if status < 0
-            else f"ended with status {status}"
-        )
+        how = "stopped answering" if status is None else f"ended with status {status}"
+        if status is not None and status < 0:
+            how = f"died from signal {-status}"
         return f"the engine {how}" + (f": {last}" if last else "")
-
-
-def _import_path() -> str:
-    """The import path of this process, for the other one."""
-    return os.pathsep.join(os.path.abspath(entry) for entry in sys.path)

@@ -9,9 +9,9 @@ import pytest
 
 from equibayes.data import Structure
 from equibayes.errors import InputError
-from equibayes.labelling import parallel as parallel_labels
+from equibayes.labelling import parallel_labeller
 from equibayes.labelling.labellers import Label
-from equibayes.labelling.parallel import ParallelLabeller
+from equibayes.labelling.parallel_labeller import ParallelLabeller
 from equibayes.learning.learn import Learner
 from equibayes.learning.propose import bare
 from equibayes.learning.rounds import Round
@@ -73,7 +73,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     labels = ParallelLabeller(ray, SLEEPY, {"once": str(once), "seconds": 1000.0}, at_once=1)
     structure = bare(ethanol_frames(1)[0])
     answers = labels.label_many([structure], patience=float("inf"))
-    labels._jobs[structure.geometry_digest()] = job = parallel_labels.Job(structure)
+    labels._jobs[structure.geometry_digest()] = job = parallel_labeller.Job(structure)
     labels._waiting.append(structure.geometry_digest())
     labels._dispatch(0.1)
     while not once.exists():
@@ -95,7 +95,7 @@ def test_an_engine_that_is_not_there_is_told_at_once() -> None:
 
 def test_a_slow_label_does_not_keep_sampling_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first round is sampled while one of its labels is still on its way; a later round learns from it."""
-    monkeypatch.setattr(parallel_labels, "LEAST_PATIENCE_S", 1.0)
+    monkeypatch.setattr(parallel_labeller, "LEAST_PATIENCE_S", 1.0)
     monkeypatch.setattr("equibayes.learning.learn.write_curve", lambda *_, **__: None)
     frames, words = ethanol_frames(12), []
     once = {"once": str(tmp_path / "once"), "seconds": 8.0}
