@@ -1,4 +1,4 @@
-"""The sampler's step, `sghmc.step_`, as one kernel over the flat buffer, with its noise drawn inside."""
+"""The sampler's step, `sghmc.step`, as one kernel over the flat buffer, with its noise drawn inside."""
 
 import triton
 import triton.language as tl
