@@ -1,5 +1,13 @@
 """Molecular dynamics that monitors its own uncertainty at every step.
 
+    from ase.build import molecule
+    from equibayes import Calculator
+    from equibayes.simulate.integrators import Conditions
+    from equibayes.simulate.md import run_md
+    from equibayes.simulate.trust import Trust
+    from equibayes.simulate.watch import Watch
+
+    atoms = molecule("CH3CH2OH")
     watch = Watch(Trust(0.1, 0.5), on_uncertain="write")
     result = run_md(Calculator("ethanol.posterior"), atoms, Conditions("bussi", 300), 2000, "traj.xyz", watch=watch)
 

@@ -252,7 +252,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_existing_output(tmp_path: Path, finished: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> None:
     refused(sample(), capsys, "a.posterior: exists already; choose another name with -o, or add --overwrite")
     (tmp_path / "a.posterior").rename(tmp_path / "b.posterior")
-    refused(sample(), capsys, "a.run: holds an earlier run; continue it with --resume, or begin anew with --overwrite")
+    refused(sample(), capsys, "a.run: holds an earlier run; continue it with --resume, or start over with --overwrite")
     (tmp_path / "b.posterior").rename(tmp_path / "a.posterior")
     assert contents(tmp_path) == finished
 
@@ -320,7 +320,7 @@ def test_all_checkpoints_damaged(
     for path in (tmp_path / "a.run").glob("checkpoint-*"):
         path.write_bytes(path.read_bytes()[:-1])
     refused(
-        sample("a.posterior", "--resume"), capsys, "none of its 2 checkpoints can be read; begin anew with --overwrite"
+        sample("a.posterior", "--resume"), capsys, "none of its 2 checkpoints can be read; start over with --overwrite"
     )
     assert (tmp_path / "a.posterior").read_bytes() == finished["a.posterior"]
 
