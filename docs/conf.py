@@ -23,8 +23,8 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 html_theme, html_title = "furo", f"equibayes {__version__}"
 html_static_path, html_css_files, highlight_language = ["_static"], ["wrap.css", "katex/katex.min.css"], "text"
-# Equations are typeset in the browser by the KaTeX files in _static, so that pages need no network.  The MathJax extension
-# marks them in the page; its script is replaced by ours.
+# Equations are typeset in the browser by the KaTeX files in _static, so that pages need no network.  The MathJax
+# extension marks them in the page; its script is replaced by ours.
 mathjax_path, myst_update_mathjax = "katex/katex.min.js", False
 mathjax_options = {"defer": "defer"}
 html_js_files = [("equations.js", {"defer": "defer"})]
@@ -60,7 +60,8 @@ def _signature(
 
 
 def _on_the_site(text: str) -> str:
-    """Links that hold in the repository, changed for the site: links to pages stay links, other files are shown by name."""
+    """Links that hold in the repository, changed for the site: links to pages stay links, other files are shown by
+    name."""
     here = Path(__file__).parent
 
     def changed(link: re.Match[str]) -> str:

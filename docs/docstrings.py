@@ -82,7 +82,8 @@ def _items(block: list[str], names: set[str]) -> list[tuple[list[str], str]]:
 
 
 def _words(text: str) -> str:
-    """A paragraph: names in backticks become literals, and characters that mean something in reStructuredText are escaped."""
+    """A paragraph: names in backticks become literals, and characters that mean something in reStructuredText are
+    escaped."""
     parts = LITERAL.split(text)
     escaped = (re.sub(r"([*|\\`@]|_(?!\w))", r"\\\1", part) for part in parts[::2])
     literals = (re.sub(r"^(?::\w+:)?`{1,2}([^`]+)`{1,2}$", r"``\1``", part) for part in parts[1::2])

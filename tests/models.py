@@ -1,4 +1,5 @@
-"""Models for tests: any configuration with weights that leave nothing at its start value, as a callable on structures."""
+"""Models for tests: any configuration with weights that leave nothing at its start value, as a callable on
+structures."""
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -31,7 +32,8 @@ def full_config(config: NetworkConfig) -> NetworkConfig:
 
 
 def random_weights(model: StochasticModel, chains: int, seed: int = 0) -> torch.Tensor:
-    """[K, P] float64: the start, everything moved by N(0, 0.2²), so that biases, Bessel frequencies and last layers take part."""
+    """[K, P] float64: the start, everything moved by N(0, 0.2²), so that biases, Bessel frequencies and last layers
+    take part."""
     start = model.layout.start(chains, seed, torch.float64)
     noise = torch.randn(start.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     return start + 0.2 * noise

@@ -38,8 +38,9 @@ def settings(**changes: Any) -> dict[str, Any]:
 def build(*, enlarge: float = ENLARGE, **arguments: Any) -> torch.nn.Module:
     """NequIPGNNModel(**arguments) with weights that leave no part of the function unused.
 
-    Fresh features shrink from layer to layer until every gate is linear and pseudoscalars vanish, so weights are enlarged; trainable
-    Bessel frequencies are moved off their start.  (Not too much: large weights make float32 itself inexact, here and there.)
+    Fresh features shrink from layer to layer until every gate is linear and pseudoscalars vanish, so weights are
+    enlarged; trainable Bessel frequencies are moved off their start.  (Not too much: large weights make float32 itself
+    inexact, here and there.)
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

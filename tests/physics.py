@@ -150,7 +150,8 @@ def check_numeric_stress(evaluate: Evaluate, structure: Structure) -> None:
 
 
 def check_cutoff(evaluate: Evaluate, structure: Structure, r_max: float, number: int) -> None:
-    """An atom that crosses r_max appears smoothly: energy as the third, force as the second power of the depth; nothing beyond.
+    """An atom that crosses r_max appears smoothly: energy as the third, force as the second power of the depth; nothing
+    beyond.
 
     structure: a molecule smaller than r_max; the atom `number` approaches its outermost atom from outside.
     """

@@ -38,7 +38,8 @@ SMALL: dict[str, Any] = {
     "cycles": {"kind": "rise_and_fall", "length": 20, "batch_size": 4, "peak": 1e-3},
     "guard": {"interval": 10},
 }
-"""20 frames, 16 to learn from: burn-in of 40 steps, then one cycle of 24 (whole epochs of 4 steps, half a cycle at a time)."""
+"""20 frames, 16 to learn from: burn-in of 40 steps, then one cycle of 24 (whole epochs of 4 steps, half a cycle at a
+time)."""
 
 
 def ethanol_frames(count: int = 20) -> Dataset:
@@ -71,7 +72,8 @@ class Trial:
         return run(self.chains, store, self.display, stepper=stepper)
 
     def watch(self, note: Callable[[torch.Tensor, torch.Tensor, Evaluation], None]) -> None:
-        """Have `note(position, indices, evaluation)` called for every evaluation; it may spoil the gradient in place."""
+        """Have `note(position, indices, evaluation)` called for every evaluation; it may spoil the gradient in
+        place."""
         self.chains = replace(self.chains, potential=Watched(self.chains.potential, note))
 
 

@@ -1,4 +1,5 @@
-"""The scripts of examples/clusters are sound; the one for Slurm starts a real cluster of two nodes and samples on it."""
+"""The scripts of examples/clusters are sound; the one for Slurm starts a real cluster of two nodes and samples on
+it."""
 
 import os
 import subprocess
@@ -26,7 +27,8 @@ def test_scripts_parse(script: Path) -> None:
 
 
 def test_kubernetes_manifest() -> None:
-    """What KubeRay requires, and what equibayes does: results on a volume of the head, which runs no chains; one GPU a worker."""
+    """What KubeRay requires, and what equibayes does: results on a volume of the head, which runs no chains; one GPU a
+    worker."""
     import ray
 
     job, claim = yaml.safe_load_all((CLUSTERS / "kuberay.yaml").read_text())

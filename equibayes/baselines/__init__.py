@@ -1,1 +1,2 @@
-"""What the Bayesian posterior is measured against: the same backbone, data, step budget and code path, without the Bayes."""
+"""What the Bayesian posterior is measured against: the same backbone, data, step budget and code path, without the
+Bayes."""

@@ -1,10 +1,11 @@
-"""Train a baseline with the loop of the posterior: temperature 0 (AMSGrad), the same network, frames and steps per network.
+"""Train a baseline with the loop of the posterior: temperature 0 (AMSGrad), the same network, frames and steps per
+network.
 
-| baseline   | objective                                                                        | prediction                      |
-|------------|----------------------------------------------------------------------------------|---------------------------------|
-| `ensemble` | −ln likelihood with the deviation heads, K networks from K random starts          | mixture over the K networks     |
-| `dropout`  | the same with dropout on the features, one network (appendix A.4 of the paper)    | mixture over k random masks     |
-| `point`    | squared errors of energy and forces, one network, average over the last steps     | one network with a constant σ   |
+| baseline   | objective                                                     | prediction                  |
+|------------|---------------------------------------------------------------|-----------------------------|
+| `ensemble` | −ln likelihood with the heads, K networks, K random starts    | mixture over the K networks |
+| `dropout`  | the same with dropout on the features, one network (A.4)      | mixture over k random masks |
+| `point`    | squared errors, one network, average over the last steps      | one network, constant σ     |
 """
 
 from dataclasses import replace
@@ -29,7 +30,8 @@ from equibayes.sampling.dropout import RATE, STREAM_TRAIN
 from equibayes.units import KCAL_PER_MOL
 
 KINDS = ("ensemble", "dropout", "point")
-# gradients of squared errors in eV are smaller than the sampler's ε, which would make AMSGrad a slow gradient descent; this is NequIP's
+# gradients of squared errors in eV are smaller than the sampler's ε, which would make AMSGrad a slow gradient descent;
+# this is NequIP's
 POINT_EPSILON = 1e-8
 
 
@@ -67,7 +69,8 @@ def baseline_chains(kind: str, prepared: Prepared, data: Dataset, device: torch.
 
 
 def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleConfig:
-    """AMSGrad over one long decay of the learning rate, as many steps as the posterior's burn-in and cycles together."""
+    """AMSGrad over one long decay of the learning rate, as many steps as the posterior's burn-in and cycles
+    together."""
     networks = config.samples if kind == "ensemble" else 1
     return replace(
         config,

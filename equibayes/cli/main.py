@@ -15,7 +15,8 @@ from equibayes.cli.parser import Parser
 from equibayes.errors import InputError, InputWarning
 
 VERBS = (sample, predict, evaluate, calibrate, md, lammps, serve, learn, compare, info, template)
-"""Each verb is a module with `HELP`, `DESCRIPTION`, `EPILOG`, `add_options(parser)` and `run(arguments)`: exit status."""
+"""Each verb is a module with `HELP`, `DESCRIPTION`, `EPILOG`, `add_options(parser)` and `run(arguments)`: exit
+status."""
 
 _EPILOG = """\
 DATA is a file (.xyz, .extxyz, also .gz; .npz; .traj; .db), or a part of it:

@@ -27,7 +27,8 @@ class Died(Exception):
 
 
 class EngineProcess:
-    """Starts `equibayes.labelling.engine_worker`, communicates over a socket, and kills it when an answer is overdue."""
+    """Starts `equibayes.labelling.engine_worker`, communicates over a socket, and kills it when an answer is
+    overdue."""
 
     def __init__(self, order: Order, environment: Mapping[str, str], follow: bool) -> None:
         self._order, self._follow = order, follow

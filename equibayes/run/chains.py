@@ -134,8 +134,8 @@ def describe_run(prepared: Prepared, data: Dataset, start: torch.Tensor | None =
 def start_near_center(prior: CentredNormal, key: NoiseKey) -> torch.Tensor:
     """Weights [K, P] near the centre of the prior, different for each chain.
 
-    Random weights would be many widths away from a narrow prior, and a draw from a wide prior would lose what the centre has
-    learned; so a tenth of the width.
+    Random weights would be many widths away from a narrow prior, and a draw from a wide prior would lose what the
+    centre has learned; so a tenth of the width.
     """
     noise = standard_normal(key, 0, len(prior.center), stream=STREAM_START, dtype=prior.center.dtype)
     return prior.center + START_SHARE * prior.width * noise.to(prior.center.device)

@@ -1,7 +1,7 @@
 """Checkpoints: everything needed to continue bit for bit, in files written atomically.
 
-A checkpoint is a safetensors file (never a pickle).  Its header holds a format version, what identifies the run, and a SHA-256 of
-tensors and header.  The two newest are kept, so that a damaged one can be replaced by the one before.
+A checkpoint is a safetensors file (never a pickle).  Its header holds a format version, what identifies the run, and a
+SHA-256 of tensors and header.  The two newest are kept, so that a damaged one can be replaced by the one before.
 """
 
 from collections.abc import Callable

@@ -18,13 +18,14 @@ from equibayes.sampling.stability import diverging, finite_difference_product, l
 
 # û of a minibatch scatters.  It is compared with the lowest value of this many looks;
 REMEMBERED_LOOKS = 20
-# a rise of less than this many times the largest recent difference between two looks is ignored, because with large N and
-# small batches û scatters more than a divergence raises it.  With fewer known differences than this, û is not judged.
+# a rise of less than this many times the largest recent difference between two looks is ignored, because with large N
+# and small batches û scatters more than a divergence raises it.  With fewer known differences than this, û is not
+# judged.
 DIFFERENCES, KNOWN_DIFFERENCES = 3.0, 8
 # tolerance factor while the mass adapts
 ADAPTING_PATIENCE = 10.0
-# A chain with force errors of this many times the RMS force is lost, even where û is low and gradients are small: σ has grown
-# with the errors, and the chain would stay there and spoil the mean over chains.
+# A chain with force errors of this many times the RMS force is lost, even where û is low and gradients are small: σ has
+# grown with the errors, and the chain would stay there and spoil the mean over chains.
 LOST = 20.0
 # share of the stability limit that a restart of γ may use, and power iterations of the curvature estimate before it
 SAFETY, ITERATIONS = 0.5, 10
@@ -57,7 +58,8 @@ class Guard:
         bad = self._diverging(state, plan, evaluation) & ~state.failed
         if not bool(bad.any()):
             return []
-        # In burn-in the last look may be too late.  Where rolling back did not help, the chain starts again from the beginning.
+        # In burn-in the last look may be too late.  Where rolling back did not help, the chain starts again from the
+        # beginning.
         again = bad & (state.rollbacks > 0) & (not plan.mass_frozen)
         state.restore_chains(bad & ~again, rollback)
         state.restore_chains(again, begin)
@@ -69,7 +71,8 @@ class Guard:
         ]
 
     def _retry_or_give_up(self, state: RunState, chain: int, last_good: int) -> str:
-        """Halve the step from here on; after too many retries set it to 0, so that the chain stays at its last good state."""
+        """Halve the step from here on; after too many retries set it to 0, so that the chain stays at its last good
+        state."""
         state.rollbacks[chain] += 1
         if state.rollbacks[chain] > self.retries:
             state.failed[chain] = True
@@ -90,8 +93,8 @@ class Guard:
         finite = state.sampler.position.isfinite().all(1).cpu()
         if not self.settings.enabled:
             return ~finite  # NaN is never accepted
-        # While the mass adapts it grows with the gradients, which damps an instability, and large steps heat the chain; so only
-        # a large divergence counts.
+        # While the mass adapts it grows with the gradients, which damps an instability, and large steps heat the chain;
+        # so only a large divergence counts.
         patience = 1.0 if plan.mass_frozen else ADAPTING_PATIENCE
         looks = state.looks.clone()
         looks[-1] -= DIFFERENCES * largest_difference(state.looks[:-1])
@@ -132,7 +135,8 @@ class Guard:
 def largest_difference(looks: torch.Tensor) -> torch.Tensor:
     """The largest difference of û between consecutive looks, [n, K] -> [K]; 1e300 where too few are known.
 
-    Consecutive looks, because a slow descent is not scatter.  Looks at which a chain was rolled back are infinite and ignored.
+    Consecutive looks, because a slow descent is not scatter.  Looks at which a chain was rolled back are infinite and
+    ignored.
     """
     differences = looks.diff(dim=0).abs()
     known = differences.isfinite()

@@ -1,7 +1,7 @@
 """The loop of a run: K chains from their start to the end of the schedule.
 
-Every `guard.interval` steps, and after each sample, the loop looks at the chains: the guard rolls diverging ones back, a
-record is made, and the state becomes the new rollback point.  A checkpoint is a rollback point that is stored.
+Every `guard.interval` steps, and after each sample, the loop looks at the chains: the guard rolls diverging ones back,
+a record is made, and the state becomes the new rollback point.  A checkpoint is a rollback point that is stored.
 """
 
 import time
@@ -43,7 +43,8 @@ def run(
     """Run the chains to the end of the schedule, from the checkpoint that the store has or from the start.
 
     stepper  makes what makes the steps: the reference or a fused engine
-    stops    signal numbers; as soon as there is one, the run saves and raises `Interrupted`.  Default: signals of this process
+    stops    signal numbers; as soon as there is one, the run saves and raises `Interrupted`.  Default: those of this
+             process
     """
     loop = Loop(chains, store or Store(), display or Silent(), stepper)
     if stops is not None:

@@ -1,4 +1,5 @@
-"""What follows from data and settings before the first step: frames held back, energy reference, network, model and prior."""
+"""What follows from data and settings before the first step: frames held back, energy reference, network, model and
+prior."""
 
 from dataclasses import dataclass, replace
 
@@ -88,7 +89,7 @@ def lay_out(
 ) -> Prepared:
     """The same for training and validation frames that are split already.
 
-    network, reference  those of an earlier posterior, whose weights are to mean the same; else fitted to the training frames
+    network, reference  of an earlier posterior, whose weights keep their meaning; else fitted to the training frames
     """
     if (config.prior.center is None) != (center is None):
         raise ValueError(f"prior.center={config.prior.center}, but the network of the centre is {center}")
@@ -112,7 +113,8 @@ def lay_out(
 
 
 def hold_back(data: Dataset, held: int, seed: int) -> tuple[Dataset, Dataset]:
-    """Training and validation frames.  One that repeats the geometry of a training frame proves nothing and is left out."""
+    """Training and validation frames.  One that repeats the geometry of a training frame proves nothing and is left
+    out."""
     if len(data) - held < 1:
         raise InputError(
             f"{data.name}: {len(data)} frames, of which data.validation={held} are held back, so that none is left to learn "
@@ -159,7 +161,8 @@ def make_prior(prepared: Prepared, device: torch.device | str) -> Prior:
 
 
 def _with_scales_of(network: NetworkConfig, center: NetworkConfig) -> NetworkConfig:
-    """What a network would take from its data it takes from the network of the centre, whose weights shall mean the same here."""
+    """What a network would take from its data it takes from the network of the centre, whose weights shall mean the
+    same here."""
     open_ = {name: getattr(center, name) for name in TAKEN_FROM_DATA if not getattr(network, name)}
     return replace(network, **open_)
 

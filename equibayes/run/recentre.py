@@ -1,8 +1,9 @@
 """Removes a constant error per atom from the energies before sampling begins.
 
-The energy of a structure is a sum over its atoms, and early steps change it by more than the labels differ.  The σ of the energies
-grows accordingly, so that energies lose their weight in the likelihood, and a network with good forces may keep an energy offset of
-several eV.  While there is no noise a chain only looks for a starting point, so the offset may be removed.
+The energy of a structure is a sum over its atoms, and early steps change it by more than the labels differ.  The σ of
+the energies grows accordingly, so that energies lose their weight in the likelihood, and a network with good forces may
+keep an energy offset of several eV.  While there is no noise a chain only looks for a starting point, so the offset may
+be removed.
 """
 
 import torch

@@ -26,7 +26,8 @@ CLUSTER_PLAN = "plan.json"
 
 
 class Store:
-    """What the loop tells about its chains.  This one keeps nothing; the samples are in the state that the loop returns."""
+    """What the loop tells about its chains.  This one keeps nothing; the samples are in the state that the loop
+    returns."""
 
     def load(self, say: Callable[[str], None]) -> Checkpoint | None:
         """The checkpoint to continue from; None: begin."""

@@ -21,10 +21,11 @@ EDGES_AT_ONCE = 100_000
 def validate(
     model: StochasticModel, position: torch.Tensor, data: ResidentData, good: torch.Tensor | None = None
 ) -> dict[str, Any]:
-    """Errors on held-back frames, one number per chain; eV and Å.  `probes` are predicted force components, [K][PROBES].
+    """Errors on held-back frames, one number per chain; eV and Å.  `probes` are predicted force components,
+    [K][PROBES].
 
-    The error of the mean over chains leaves out those that are not `good` [K].  `validation_energy_unlearned` is the error of the
-    energy reference alone and `validation_force_unlearned` that of zero forces, for comparison.
+    The error of the mean over chains leaves out those that are not `good` [K].  `validation_energy_unlearned` is the
+    error of the energy reference alone and `validation_force_unlearned` that of zero forces, for comparison.
     """
     graph, labels = data.batch(torch.arange(len(data), device=position.device)[None])
     output = in_parts(model, position, data)
@@ -66,7 +67,8 @@ def mean_force_error(
 def in_parts(
     model: StochasticModel, position: torch.Tensor, data: ResidentData, numbers: torch.Tensor | None = None
 ) -> ModelOutput:
-    """The model's output for frames (all, or by number), a few at a time: thirty frames of 160 atoms with eight chains need 80 GB."""
+    """The model's output for frames (all, or by number), a few at a time: thirty frames of 160 atoms with eight chains
+    need 80 GB."""
     edges = data.frames.sender[0].numel()
     few = max(1, EDGES_AT_ONCE // (edges * len(position)))
     if numbers is None:

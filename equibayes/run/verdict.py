@@ -60,7 +60,8 @@ def too_few_draws(verdict: dict[str, Any]) -> bool:
 
 
 def _learned(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
-    """Latest errors on the held-back frames compared with those of no learning: medians of energies (eV), and chains that are worse.
+    """Latest errors on the held-back frames compared with those of no learning: medians of energies (eV), and chains
+    that are worse.
 
     One chain with wrong energies or forces is enough to spoil the mean over chains.
     """
@@ -75,7 +76,8 @@ def _learned(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
 
 
 def _last_seen(history: list[dict[str, Any]], good: list[int], name: str) -> np.ndarray:
-    """A quantity of the last validation that has it, one number per chain; NaN becomes infinite.  Empty where there is none."""
+    """A quantity of the last validation that has it, one number per chain; NaN becomes infinite.  Empty where there is
+    none."""
     seen = [record for record in history if f"validation_{name.split('_')[0]}_unlearned" in record][-1:]
     values = [record[f"validation_{name}"][chain] for record in seen for chain in good]
     return np.nan_to_num(np.array(values, dtype=float), nan=np.inf)

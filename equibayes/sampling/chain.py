@@ -7,8 +7,8 @@ chain and returns an object with its ``gradient`` ∇û [K, P].  Where the gradi
 the indices can be ignored.
 
 Steps are made in *stretches*: from one look of the caller to the next, with one minibatch size.  A ``Stepper`` makes
-all steps of a stretch; :class:`ReferenceStepper` makes them one by one with :mod:`sghmc`, a fused engine in its own way.
-Everything about a step follows from its number, so a run that is killed and resumed repeats the same steps.
+all steps of a stretch; :class:`ReferenceStepper` makes them one by one with :mod:`sghmc`, a fused engine in its own
+way. Everything about a step follows from its number, so a run that is killed and resumed repeats the same steps.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ import numpy as np
 
 
 class Moments(NamedTuple):
-    """Mean and standard deviation of each quantity with their standard errors, all [Q]; log_sd is ln(standard deviation)."""
+    """Mean and standard deviation of each quantity with their standard errors, all [Q]; log_sd is ln(standard
+    deviation)."""
 
     mean: np.ndarray
     mean_error: np.ndarray

@@ -10,7 +10,8 @@ from studies.shared.results import save_figure
 
 
 def plot(reference: np.ndarray, runs: dict[str, np.ndarray], part: slice, path: Path) -> None:
-    """Means and standard deviations of forces against the reference, and the distribution of z; all [K, n, Q] in eV/Å."""
+    """Means and standard deviations of forces against the reference, and the distribution of z; all [K, n, Q] in
+    eV/Å."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -21,7 +21,8 @@ Target = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass
 class Settings:
-    """step_size ε in units of the posterior's width; leapfrog steps per trajectory; target acceptance of the warm-up."""
+    """step_size ε in units of the posterior's width; leapfrog steps per trajectory; target acceptance of the
+    warm-up."""
 
     step_size: float = 0.09
     leapfrogs: int = 14

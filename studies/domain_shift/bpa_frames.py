@@ -1,4 +1,5 @@
-"""3BPA at one level of theory: frames of 300 K labelled again with GFN2-xTB, and frames from dynamics with it at 300, 600 and 1200 K.
+"""3BPA at one level of theory: frames of 300 K labelled again with GFN2-xTB, and frames from dynamics with it at 300,
+600 and 1200 K.
 
     python -m studies.domain_shift.bpa_frames 3BPA --folder bpa-runs       about half an hour on one core
 

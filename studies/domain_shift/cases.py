@@ -86,8 +86,8 @@ def alkanes(folder: Path, seed: int) -> Case:
 
 
 def bpa(folder: Path, seed: int) -> Case:
-    """Labels of GFN2-xTB throughout (see bpa_frames.py).  The hot frames come from dynamics with GFN2-xTB, those at 300 K
-    do not; a control set from such dynamics at 300 K shows the effect of this difference."""
+    """Labels of GFN2-xTB throughout (see bpa_frames.py).  The hot frames come from dynamics with GFN2-xTB, those at 300
+    K do not; a control set from such dynamics at 300 K shows the effect of this difference."""
     train, validation = hold_back(read(folder / "bpa_train.npz"), HELD_BACK, seed)
     return Case(
         "3bpa",

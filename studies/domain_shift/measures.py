@@ -73,7 +73,8 @@ def detection(inside: Sequence[Evaluated], others: dict[str, Evaluated]) -> dict
 
 
 def frame_scores(result: Evaluated) -> dict[str, np.ndarray]:
-    """Of every frame [F], eV/Å: the largest σ of an atom (a vector's), their root mean square, the largest epistemic part."""
+    """Of every frame [F], eV/Å: the largest σ of an atom (a vector's), their root mean square, the largest epistemic
+    part."""
     width, spread = (np.linalg.norm(part, axis=1) for part in (result.force_sigma, result.force_epistemic))
     starts = np.flatnonzero(np.diff(result.frame, prepend=-1))
     return {

@@ -7,7 +7,7 @@ the test error of all the random ones?
     python -m studies.label_efficiency --data rmd17_malonaldehyde.npz --device cuda   for a GPU; hours on one core
     python -m studies.label_efficiency --data rmd17_malonaldehyde.npz --reduced       forty minutes on one core
     python -m studies.label_efficiency --data rmd17_malonaldehyde.npz --quick         half a minute, to see that it runs
-    python -m studies.label_efficiency --report                                       tables and figure of finished seeds
+    python -m studies.label_efficiency --report                                      tables and figure of finished seeds
 
 Seeds may run side by side (--only SEED); on a GPU run --compile first, so that the kernels are compiled once.  Every
 finished round goes to OUTPUT/runs/KIND-SEED.json, which is all that --report needs.  After a kill the same command

@@ -100,7 +100,8 @@ class Study:
         print(f"{name}: {summary(found)}", flush=True)
 
     def pace(self, name: str, case: Case) -> dict[str, Any]:
-        """Steps of one chain that take as long as one step of the many; measured once, since the settings depend on it."""
+        """Steps of one chain that take as long as one step of the many; measured once, since the settings depend on
+        it."""
         note = self.folder / f"{name}.pace.json"
         known: dict[str, Any] | None = read_json(note)
         if known is not None:

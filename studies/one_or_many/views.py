@@ -62,7 +62,8 @@ class Frames:
         }
 
     def views(self, posterior: Posterior, k: int, *, thorough: bool) -> dict[str, list[dict[str, Any]]]:
-        """Metrics on the test frames, raw and recalibrated, by chains x draws; repeated where there are enough samples."""
+        """Metrics on the test frames, raw and recalibrated, by chains x draws; repeated where there are enough
+        samples."""
         found: dict[str, list[dict[str, Any]]] = {}
         for name, rows in ways(posterior, k, thorough):
             own = subset(posterior, rows)

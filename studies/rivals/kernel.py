@@ -141,7 +141,8 @@ class Covariance:
 
 
 def own_covariances(points: Points, kernel: Kernel, orders: Tensor) -> tuple[Tensor, Tensor]:
-    """Prior covariances within every frame: variance of its energy [n], covariances of its force components [n, m, m]."""
+    """Prior covariances within every frame: variance of its energy [n], covariances of its force components [n, m,
+    m]."""
     permuted = points.jacobian[:, orders]
     d = points.x[:, None] - points.x[:, orders]
     value, b, c = kernel(d)

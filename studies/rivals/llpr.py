@@ -23,7 +23,8 @@ from studies.shared.runs import contestant
 
 
 def energy_weight(data: Dataset) -> float:
-    """Weight of a squared energy error in the loss of `point`, relative to a force component: 3n/n² for n atoms (1/Å²)."""
+    """Weight of a squared energy error in the loss of `point`, relative to a force component: 3n/n² for n atoms
+    (1/Å²)."""
     return 3 / len(data[0])
 
 

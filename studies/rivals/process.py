@@ -3,7 +3,8 @@
 With C = K/s² + λ I over the internal force components y of the training frames (s² the variance of the signal, λ s²
 that of noise),
 
-    ln p(y) = −½ yᵀC⁻¹y/s² − ½ ln|C| − ½ n ln(2π s²),   largest at  s² = yᵀC⁻¹y / n      (Rasmussen and Williams 2006, eq. 2.30)
+    ln p(y) = −½ yᵀC⁻¹y/s² − ½ ln|C| − ½ n ln(2π s²),   largest at  s² = yᵀC⁻¹y / n
+    (Rasmussen and Williams 2006, eq. 2.30)
 
 Forces do not determine the constant in the energy: predicted energies are differences from the mean over the training
 frames plus the mean of their labels, and their σ is that of the difference.
@@ -101,7 +102,8 @@ class Process:
         )
 
     def _batch(self, points: Points, variances: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of B frames, in units of the signal: energies [B] less the mean, their variances, forces [B, m], covariances [B, m, m]."""
+        """Of B frames, in units of the signal: energies [B] less the mean, their variances, forces [B, m], covariances
+        [B, m, m]."""
         count, m = len(points), points.jacobian.shape[2]
         with_forces, with_itself = self.center
         # covariances of each frame, energy first, with all known forces

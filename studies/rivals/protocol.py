@@ -27,7 +27,8 @@ TRAIN, TEST = "bundled:ethanol@train", "bundled:ethanol@test"
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """together: learned and held_back frames, which training splits in the same way; config: settings of the networks."""
+    """together: learned and held_back frames, which training splits in the same way; config: settings of the
+    networks."""
 
     together: Dataset
     learned: Dataset

@@ -28,7 +28,8 @@ EDGES_AT_ONCE = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Of n frames of one molecule.  energy [n, C], f;  forces [n, 3a, C], g in 1/Å; times the last layer (eV): energies, forces."""
+    """Of n frames of one molecule: energy [n, C] and forces [n, 3a, C] in 1/Å; times the last layer (eV): energies,
+    forces."""
 
     energy: np.ndarray
     forces: np.ndarray
@@ -88,7 +89,8 @@ class Rigidity:
 def rigidity(
     matrix: np.ndarray, held_back: Features, energy_error: np.ndarray, force_error: np.ndarray
 ) -> tuple[Rigidity, list[dict[str, float]]]:
-    """The ridge and α of largest likelihood of the errors on held-back frames, [n] eV and [n, 3a] eV/Å; and all tried."""
+    """The ridge and α of largest likelihood of the errors on held-back frames, [n] eV and [n, 3a] eV/Å; and all
+    tried."""
     scale = np.trace(matrix) / len(matrix)
     tried, found = [], []
     for ridge in RIDGES:

@@ -1,4 +1,5 @@
-"""The paper's study on one molecule of revised MD17: posterior, single chain, deep ensemble, dropout and point estimate.
+"""The paper's study on one molecule of revised MD17: posterior, single chain, deep ensemble, dropout and point
+estimate.
 
     python -m studies.rmd17 ethanol --data rmd17_ethanol.npz --device cuda --folder work --output results/rmd17
     python -m studies.rmd17 ethanol --data rmd17_ethanol.npz … --train 50         50 training frames instead of 970

@@ -1,5 +1,5 @@
-"""Figures of the rMD17 study: ROC curves (figure 4 of the paper), error densities (figure 5), calibration curves and the
-held-back error along the run."""
+"""Figures of the rMD17 study: ROC curves (figure 4 of the paper), error densities (figure 5), calibration curves and
+the held-back error along the run."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -37,7 +37,7 @@ QUICK_FRAMES, QUICK_TEST = 30, 40
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """name: ethanol, or ethanol-50;  learn: training and held-back frames;  test: frames in neither, nor in train_01."""
+    """name: ethanol, or ethanol-50; learn: training and held-back frames; test: in neither, nor in train_01."""
 
     name: str
     molecule: str

@@ -53,8 +53,8 @@ def test_members_of_the_ensemble_differ(trained: dict[str, Posterior]) -> None:
 
 
 def test_temperature_zero_has_no_noise() -> None:
-    """An ensemble's member depends on the seed through its start and its minibatches alone: with full batches in the same order and the
-    same start, two seeds end at the same place."""
+    """An ensemble's member depends on the seed through its start and its minibatches alone: with full batches in the
+    same order and the same start, two seeds end at the same place."""
     start = prepare(DATA, CONFIG).model.layout.start(1, 0, torch.float64)
     config = small_config(
         {"network": {"model_dtype": "float64"}, "burn_in": {"batch_size": 16}, "chains": 1, "samples": 1}
@@ -68,7 +68,8 @@ def test_temperature_zero_has_no_noise() -> None:
 
 
 def test_point_objective_is_nequips() -> None:
-    """Equal weights of mean squared force component and mean squared energy per atom: the same gradient, up to a factor."""
+    """Equal weights of mean squared force component and mean squared energy per atom: the same gradient, up to a
+    factor."""
     prepared = prepare(DATA, CONFIG)
     resident = prepared.resident(prepared.train, "cpu")
     theta = prepared.model.layout.start(2, 0, torch.float64)

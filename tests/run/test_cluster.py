@@ -110,7 +110,8 @@ def test_packing(chains: int, devices: int, at_most: int | None, sizes: list[int
 def test_workers_and_nodes_die(
     data: Dataset, expected: dict[int, torch.Tensor], connection: Nodes, tmp_path: Path
 ) -> None:
-    """One worker is killed and later a whole node; a new node takes its place.  Nothing is lost, and everything is told."""
+    """One worker is killed and later a whole node; a new node takes its place.  Nothing is lost, and everything is
+    told."""
 
     def lose_a_node() -> None:
         connection.kill_node(0)
@@ -134,7 +135,8 @@ def test_workers_and_nodes_die(
 
 
 def test_chains_that_fail_for_good_are_left_out(data: Dataset, connection: Nodes, tmp_path: Path) -> None:
-    """One group begins with weights that nothing can come of; the other two, which share the two cores with it, are kept."""
+    """One group begins with weights that nothing can come of; the other two, which share the two cores with it, are
+    kept."""
     config = small_config({"chains": 3, "samples": 6, "guard": {"retries": 0, "interval": 2}})
     prepared = prepare(data, config)
     start = prepared.model.layout.start(3, 0, torch.float32)
@@ -232,7 +234,8 @@ def test_the_driver_is_killed(cluster: Nodes, expected: dict[int, torch.Tensor],
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_everything_dies_at_random(seed: int, cluster: Nodes, data: Dataset, tmp_path: Path) -> None:
-    """The driver, nodes and workers, whichever is next and whenever; nothing is lost, and the posterior is the undisturbed one."""
+    """The driver, nodes and workers, whichever is next and whenever; nothing is lost, and the posterior is the
+    undisturbed one."""
     rng = random.Random(seed)
     harm = {"driver": 0, "node": 0, "worker": 0}
     process = driver(tmp_path, cluster.address, settings=LONGER)
@@ -269,7 +272,8 @@ def test_everything_dies_at_random(seed: int, cluster: Nodes, data: Dataset, tmp
 
 @pytest.mark.slow
 def test_shards_on_the_cluster(data: Dataset, connection: Nodes) -> None:
-    """Two workers that each hold half of the frames sample what one with all of them does, to rounding; a killed one is replaced."""
+    """Two workers that each hold half of the frames sample what one with all of them does, to rounding; a killed one is
+    replaced."""
     config = small_config(LONG, {"chains": 2, "samples": 4, "network": {"model_dtype": "float64"}})
     display = Havoc({100: connection.kill_worker})
     posterior = sample(data, config, display=display, cluster=ClusterOptions(connection.address, shards=2))

@@ -82,7 +82,8 @@ def test_a_nan_is_caught_at_the_next_look_and_retried(data: Dataset, undisturbed
 
 
 def test_while_the_mass_adapts_a_second_divergence_begins_the_chain_anew(data: Dataset) -> None:
-    """Chain 1 meets a NaN in steps 14 and 24; rolling back did not help, so from step 30 on it starts from its first weights."""
+    """Chain 1 meets a NaN in steps 14 and 24; rolling back did not help, so from step 30 on it starts from its first
+    weights."""
     seen: dict[int, torch.Tensor] = {}
 
     def twice(step: int, gradient: torch.Tensor) -> None:
@@ -103,7 +104,8 @@ def test_while_the_mass_adapts_a_second_divergence_begins_the_chain_anew(data: D
 
 
 def test_a_diverging_chain_is_caught_before_it_is_nan(data: Dataset, undisturbed: RunState) -> None:
-    """From step 22 on chain 1 sees 300 times the curvature, above the limit; with the step halved often enough it goes on."""
+    """From step 22 on chain 1 sees 300 times the curvature, above the limit; with the step halved often enough it goes
+    on."""
 
     def stiff(step: int, gradient: torch.Tensor) -> None:
         if step >= 22:
@@ -253,7 +255,8 @@ def test_a_run_gives_up_what_errs_by_many_times_the_size_of_its_forces() -> None
 
 
 def test_scatter_of_large_data_sets_is_no_divergence() -> None:
-    """û scatters by N·sd(ln p)/√batch, here fifty times what would otherwise be a divergence: not one false alarm in 2000 looks."""
+    """û scatters by N·sd(ln p)/√batch, here fifty times what would otherwise be a divergence: not one false alarm in
+    2000 looks."""
     look, noise = Looks(), torch.Generator().manual_seed(1)
     scatter = 50 * 2 * 2000
     assert not any(look(scatter * float(torch.randn((), generator=noise))) for _ in range(2000))
@@ -308,9 +311,10 @@ REAL: dict[str, Any] = {
 }
 """100 ethanol frames, 3178 weights, float32, two chains at temperature 1.
 
-In burn-in γ falls from 3e-2 to 1e-5.  The first value is harmless (mean(r²) stays below 1.2), while the deviation heads sharpen, from
-1.2 eV/Å to 0.25, most of it after the mass was frozen at step 120; the learning rate that the curvature allows falls from 0.02 to
-0.002 … 0.014 (power iteration; it depends on the minibatch).  So γ = 3e-2 is fatal when a cycle returns to it in one jump.
+In burn-in γ falls from 3e-2 to 1e-5.  The first value is harmless (mean(r²) stays below 1.2), while the deviation heads
+sharpen, from 1.2 eV/Å to 0.25, most of it after the mass was frozen at step 120; the learning rate that the curvature
+allows falls from 0.02 to 0.002 … 0.014 (power iteration; it depends on the minibatch).  So γ = 3e-2 is fatal when a
+cycle returns to it in one jump.
 """
 
 
@@ -358,7 +362,8 @@ def test_a_real_divergence_without_the_guard(burnt_in: Path, tmp_path: Path) -> 
 
 
 def test_a_real_divergence_with_the_guard(burnt_in: Path, tmp_path: Path) -> None:
-    """The same run survives: before each jump γ is capped by the curvature, to between 0.001 and 0.007 instead of 0.03."""
+    """The same run survives: before each jump γ is capped by the curvature, to between 0.001 and 0.007 instead of
+    0.03."""
     state, listener = go_on(burnt_in, tmp_path, "restart", guard=True)
     assert not state.failed.any()
     assert len(state.samples) == 3
@@ -369,7 +374,8 @@ def test_a_real_divergence_with_the_guard(burnt_in: Path, tmp_path: Path) -> Non
 
 
 def test_rise_and_fall_with_the_guard(burnt_in: Path, tmp_path: Path) -> None:
-    """The printed schedule rises from 0, so errors and σ grow with γ: no NaN even without a guard, but mean(r²) of 5 to 50 at times.
+    """The printed schedule rises from 0, so errors and σ grow with γ: no NaN even without a guard, but mean(r²) of 5 to
+    50 at times.
 
     With the guard the hot chain is rolled back and goes on with half the step.
     """

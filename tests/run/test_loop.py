@@ -59,10 +59,11 @@ def first_momentum(trial: Trial, start: torch.Tensor, step: int = 0) -> torch.Te
 
 @pytest.mark.parametrize("chain", [0, 1, 2])
 def test_chains_together_are_chains_alone(data: Dataset, together: RunState, chain: int) -> None:
-    """Chain k of K in one pass is chain k by itself, to rounding: 7e-16 was seen after 64 steps in float64, 3e-7 in float32.
+    """Chain k of K in one pass is chain k by itself, to rounding: 7e-16 was seen after 64 steps in float64, 3e-7 in
+    float32.
 
-    Not bit for bit: a product of matrices adds up in an order that depends on how many stand beside each other in a batch.
-    A wrong seed, minibatch or mass would differ in the first digits.
+    Not bit for bit: a product of matrices adds up in an order that depends on how many stand beside each other in a
+    batch. A wrong seed, minibatch or mass would differ in the first digits.
     """
     config = small_config({"chains": 3, "samples": 6, "network": {"model_dtype": "float64"}})
     alone = runner_of(data, config, identities=[chain]).run()
@@ -89,7 +90,8 @@ def test_another_seed_is_another_run(data: Dataset) -> None:
 
 
 def test_every_chain_has_its_own_weights_noise_and_minibatches(data: Dataset) -> None:
-    """Also with the same weights to begin with, chains part at once, by their minibatches, and without those by their noise."""
+    """Also with the same weights to begin with, chains part at once, by their minibatches, and without those by their
+    noise."""
     config = small_config({"chains": 2, "samples": 2, "burn_in": {"steps": 8, "noise_free": 0.0}})
     runner = runner_of(data, config)
     seen = watch(runner)
@@ -123,7 +125,8 @@ def test_validation_does_not_influence_the_chain(data: Dataset) -> None:
 
 
 def test_samples_come_after_the_freeze_and_the_mass_stays(data: Dataset) -> None:
-    """No sample from a chain with a moving mass (it would have another law), not even if the user asks for a late freeze."""
+    """No sample from a chain with a moving mass (it would have another law), not even if the user asks for a late
+    freeze."""
     runner = runner_of(data, small_config({"burn_in": {"freeze_mass": 1.0}, "output": {"checkpoint_seconds": 0}}))
     masses: list[torch.Tensor] = []
 
@@ -168,7 +171,8 @@ def test_fast_burn_in(data: Dataset) -> None:
 
 
 def test_a_cold_start_leaves_the_prior_out(data: Dataset) -> None:
-    """With it, and without noise, the chain would go where weights that the data leave free are 0, far from the posterior's mass."""
+    """With it, and without noise, the chain would go where weights that the data leave free are 0, far from the
+    posterior's mass."""
     config = small_config({"samples": 2, "burn_in": {"steps": 40, "noise_free": 0.5}})
     trial = runner_of(data, config)
     model, resident = trial.potential.model, trial.potential.data
@@ -197,7 +201,8 @@ def test_standard_prior_is_the_default(data: Dataset) -> None:
 
 
 def test_prior_centred_on_a_posterior(data: Dataset, tmp_path: object) -> None:
-    """A narrow prior around the last sample of another posterior holds the chain there; a width by group lets one group go."""
+    """A narrow prior around the last sample of another posterior holds the chain there; a width by group lets one group
+    go."""
     file = f"{tmp_path}/first.posterior"
     first = sample(data, small_config({"samples": 2, "burn_in": {"steps": 8}}), run=Run(file, device="cpu"))
     settings = {"center": file, "width": 1e-4, "group_widths": {"force_head": 1.0}}
@@ -293,7 +298,8 @@ def test_kinds_of_data(make: Callable[[], Dataset]) -> None:
 
 
 def test_without_energies_the_forces_still_count(data: Dataset) -> None:
-    """Without energy labels the energy head has no likelihood: its gradient is the prior's alone; others learn as before."""
+    """Without energy labels the energy head has no likelihood: its gradient is the prior's alone; others learn as
+    before."""
     config = small_config()
     bare = without_energies(data)
     runner = runner_of(bare, config)

@@ -16,7 +16,8 @@ CHAINS, DRAWS = 4, 40
 def history(
     *, offset: float = 0.0, drift: float = 0.0, kinetic: float = 1.0, rise: float = 0.01, draws: int = DRAWS
 ) -> list[dict[str, Any]]:
-    """Records of a burn-in (bad in every way; it must not count) and of cycles: independent draws of 3 forces and of ln p.
+    """Records of a burn-in (bad in every way; it must not count) and of cycles: independent draws of 3 forces and of ln
+    p.
 
     offset: how far the chains lie apart, drift: how far they move, both in standard deviations.
     """
@@ -70,7 +71,8 @@ def test_forces_that_were_not_learned() -> None:
 
 
 def test_energies_that_were_not_learned() -> None:
-    """A network that knows less of energies than the elements do; the last look counts, and a chain that was given up does not."""
+    """A network that knows less of energies than the elements do; the last look counts, and a chain that was given up
+    does not."""
 
     def looked(*errors: float) -> dict[str, Any]:
         return {

@@ -1,4 +1,5 @@
-"""Simulations with the forces of each posterior sample, in memory: a reference for those that `observe` keeps in files."""
+"""Simulations with the forces of each posterior sample, in memory: a reference for those that `observe` keeps in
+files."""
 
 from ase import Atoms
 

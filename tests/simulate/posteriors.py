@@ -1,10 +1,11 @@
 """Posteriors for tests of simulations.
 
-ethanol.posterior is a tiny network that has learned ethanol to 118 meV/Å, enough for the molecule to hold together; made by
+ethanol.posterior is a tiny network that has learned ethanol to 118 meV/Å, enough for the molecule to hold together;
+made by
 
     equibayes sample bundled:ethanol@0:300 -o ethanol.posterior --network tiny --chains 2 --samples 4 --threads 1 \\
-        data.validation=20 burn_in.steps=8000 burn_in.batch_size=4 cycles.length=200 cycles.batch_size=4 output.records=5 \\
-        network.model_dtype=float64 output.half_precision=true
+        data.validation=20 burn_in.steps=8000 burn_in.batch_size=4 cycles.length=200 cycles.batch_size=4
+        output.records=5 \\ network.model_dtype=float64 output.half_precision=true
 """
 
 from pathlib import Path

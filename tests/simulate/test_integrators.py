@@ -108,7 +108,8 @@ def test_temperature_counts_what_moves(ensemble: str, calculator: Any, degrees: 
 
 @pytest.mark.parametrize(("ensemble", "calculator"), [("langevin", Springs), ("bussi", PairSprings)])
 def test_thermostats_reach_their_temperature(ensemble: str, calculator: Any) -> None:
-    """8000 steps are some 200 independent draws of 21 or more degrees: the mean is within 5 % (four standard errors)."""
+    """8000 steps are some 200 independent draws of 21 or more degrees: the mean is within 5 % (four standard
+    errors)."""
     atoms = molecule("CH3CH2OH")
     atoms.calc = calculator(atoms.positions.copy())
     integrator = Integrator(atoms, Conditions(ensemble, 500.0, 1.0, tau=20.0, seed=1))

@@ -1,4 +1,5 @@
-"""The study on rMD17, on the bundled frames and with few steps: it runs, goes on after a stop, and its tables hold its numbers."""
+"""The study on rMD17, on the bundled frames and with few steps: it runs, goes on after a stop, and its tables hold its
+numbers."""
 
 import json
 from pathlib import Path

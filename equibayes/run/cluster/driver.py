@@ -1,7 +1,8 @@
 """Chains on a Ray cluster: packed into groups, one group per device, and supervised until all have their samples.
 
-The driver (this process) alone writes files.  Each group has a folder with its checkpoints.  A worker that dies, or whose
-node dies, is replaced by one that continues from the last checkpoint, bit for bit.  The driver can be killed and resumed too.
+The driver (this process) alone writes files.  Each group has a folder with its checkpoints.  A worker that dies, or
+whose node dies, is replaced by one that continues from the last checkpoint, bit for bit.  The driver can be killed and
+resumed too.
 """
 
 import time
@@ -26,8 +27,8 @@ from equibayes.version import __version__
 
 # in a row, without a new checkpoint in between: workers that vanish, and errors that they raise
 LOST_WORKERS, ERRORS = 20, 3
-# seconds: between two computations of R-hat; for workers to save when the user stops; until a group that waits for a device
-# is mentioned; for each fault in a row, before another worker begins; between two updates of the display
+# seconds: between two computations of R-hat; for workers to save when the user stops; until a group that waits for a
+# device is mentioned; for each fault in a row, before another worker begins; between two updates of the display
 LOOK, LEAVE, WAIT = 5.0, 60.0, 30.0
 PAUSE, TELL = 0.1, 0.2
 
@@ -50,8 +51,8 @@ class ClusterRun:
         on_sample: Callable[[Pool], None] = lambda pool: None,
         worker: type[Worker] = Worker,
     ) -> None:
-        """make: makes the chains of a group, on a worker; about: what identifies the run; on_sample: called with all that is
-        there whenever every chain has one more sample."""
+        """make: makes the chains of a group, on a worker; about: what identifies the run; on_sample: called with all
+        that is there whenever every chain has one more sample."""
         self.ray, self.make, self.total, self.about = ray, make, total_steps, about
         self.chains, self.options, self.folder, self.worker = chains, options, folder, worker
         self.display, self.tensorboard, self.on_sample = display, tensorboard, on_sample
@@ -106,8 +107,8 @@ class ClusterRun:
         self.display.say(f"{crew.group.name} are too many for the memory of a device: two groups, in turn if need be")
         crew.group = Group(identities[:half])
         other = self._add_crew(identities[half:], staff)
-        # the checkpoint before the first step is that of the whole group.  It is removed before the plan changes; a new one
-        # is made in any case
+        # the checkpoint before the first step is that of the whole group.  It is removed before the plan changes; a new
+        # one is made in any case
         checkpoint.remove_all(crew.folder)
         staff.plan.regrouped([each.group.identities for each in self.crews]).write(self.folder)
         crew.saved = -1

@@ -1,6 +1,7 @@
 """Which chains run together, and on what: written at the start of a run on a cluster and kept when it is resumed.
 
-The last bits of a chain depend on the chains beside it, so a resumed run keeps its groups, however many devices there are.
+The last bits of a chain depend on the chains beside it, so a resumed run keeps its groups, however many devices there
+are.
 """
 
 import json

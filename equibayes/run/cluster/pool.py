@@ -142,7 +142,8 @@ def pooled_record(records: Sequence[dict[str, Any] | None], groups: Sequence[Gro
 
 
 def _side_by_side(values: Sequence[Any], groups: Sequence[Group], pattern: Any) -> Any:
-    """Lists have one entry a chain and are joined; dictionaries entry by entry; anything else is the same in all groups."""
+    """Lists have one entry a chain and are joined; dictionaries entry by entry; anything else is the same in all
+    groups."""
     if isinstance(pattern, dict):
         return {
             name: _side_by_side([None if value is None else value[name] for value in values], groups, inner)

@@ -2,8 +2,8 @@
 
     ∇û(θ) = −∇ln p(θ) − N/|batch| · Σ_r Σ_{frames of r in the batch} ∇ln p(y | x, θ)
 
-One all_reduce adds the sums over frames of all processes; the prior is added once, afterwards.  All processes then hold the same
-bits and run the same chains in step, so any one of them can report.
+One all_reduce adds the sums over frames of all processes; the prior is added once, afterwards.  All processes then hold
+the same bits and run the same chains in step, so any one of them can report.
 """
 
 from collections.abc import Iterator
@@ -110,7 +110,8 @@ class ShardedPotential(Potential):
 
 
 def own_frames(indices: torch.Tensor, shard: Shard) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of configurations [K, B] numbered as in the whole set, those of this process: their numbers here and weights 1, both [K, b].
+    """Of configurations [K, B] numbered as in the whole set, those of this process: their numbers here and weights 1,
+    both [K, b].
 
     Chains have different numbers of them, so that shorter rows are filled with frame 0, weight 0.
     """

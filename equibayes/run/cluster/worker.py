@@ -1,7 +1,7 @@
 """Runs a group of chains on one device of a cluster and reports to the driver.
 
-A worker writes no files.  Records, samples and checkpoints are sent to the driver, so nodes need no shared file system, and a new
-worker elsewhere can continue from the last checkpoint, bit for bit.
+A worker writes no files.  Records, samples and checkpoints are sent to the driver, so nodes need no shared file system,
+and a new worker elsewhere can continue from the last checkpoint, bit for bit.
 """
 
 import platform
