@@ -14,7 +14,7 @@ from equibayes.network.config import PRESETS as NETWORKS
 from equibayes.network.config import NetworkConfig
 from equibayes.sampling.minibatch import steps_per_epoch
 from equibayes.sampling.schedule import BurnIn, Cycles, Schedule
-from equibayes.sampling.sghmc import Integrator, Mass, SecondMoment, SGHMCConfig
+from equibayes.sampling.sghmc import Integrator, Mass, SGHMCConfig
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,6 @@ class SamplerSettings(SGHMCConfig):
         "diagonal: a mass for each weight, the paper's; matrix: one for each weight matrix, in the eigenbasis of its gradients, "
         "with much lower errors after the same number of steps",
         ("diagonal", "matrix"),
-    )
-    second_moment: SecondMoment = setting(
-        "amsgrad",
-        "the mean squared gradients in the mass: the largest so far (amsgrad) or the present one (adam)",
-        ("amsgrad", "adam"),
     )
     refresh: int = setting(10, "steps between changes of the eigenbasis of a matrix mass", at_least=1)
 

@@ -119,7 +119,8 @@ def refresh(blocks: Blocks, factors: torch.Tensor, basis: torch.Tensor, *, first
     """Let the eigenvectors [K, B] follow the factors, in place; the first time they are computed outright."""
     for side in sides(blocks):
         factor, Q = side.matrices(factors), side.matrices(basis)
-        Q.copy_(torch.linalg.eigh(factor).eigenvectors if first else torch.linalg.qr(factor @ Q).Q)
+        # a chain that has diverged is restored later; until then NaN must not stop the others
+        Q.copy_(torch.linalg.eigh(factor.nan_to_num()).eigenvectors if first else torch.linalg.qr(factor @ Q).Q)
 
 
 def unit_basis(blocks: Blocks, like: torch.Tensor) -> torch.Tensor:

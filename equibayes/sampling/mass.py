@@ -53,17 +53,9 @@ def init(like: torch.Tensor, mass: torch.Tensor | float = 1.0, blocks: Blocks = 
 
 
 def update(
-    state: MassState,
-    scaled_gradient: torch.Tensor,
-    beta: float,
-    epsilon: float,
-    *,
-    recent: bool = False,
-    inplace: bool = False,
+    state: MassState, scaled_gradient: torch.Tensor, beta: float, epsilon: float, *, inplace: bool = False
 ) -> MassState:
     """One adaptation.  ``scaled_gradient`` is g, [K, P]; ``inplace`` changes and returns ``state`` itself.
-
-    recent: a in the place of D, which is Adam's denominator instead of AMSGrad's.
 
     Every torch call below is a single correctly rounded operation, so the bits do not depend on how chains are batched.
     """
@@ -73,5 +65,5 @@ def update(
     bias_correction = -math.expm1(int(state.updates) * math.log(beta))  # 1 − β^t, accurate for small t too
     state.average.mul_(beta).add_(scaled_gradient.square().mul_(1 - beta))
     torch.maximum(state.maximum, state.average, out=state.maximum)
-    torch.div(state.average if recent else state.maximum, bias_correction, out=state.mass).sqrt_().add_(epsilon)
+    torch.div(state.maximum, bias_correction, out=state.mass).sqrt_().add_(epsilon)
     return state

@@ -53,7 +53,6 @@ from equibayes.sampling.noise import STREAM_INITIAL_MOMENTUM, NoiseKey, standard
 
 Integrator = Literal["baoa", "paper"]
 Mass = Literal["diagonal", "matrix"]
-SecondMoment = Literal["amsgrad", "adam"]
 PerChain = float | torch.Tensor
 """A number for all chains, or a tensor [K] with one per chain."""
 
@@ -73,8 +72,6 @@ class SGHMCConfig:
     """ε added to the mass."""
     mass: Mass = "diagonal"
     """``diagonal``: a mass for each weight, the paper's.  ``matrix``: in the eigenbasis of each weight matrix."""
-    second_moment: SecondMoment = "amsgrad"
-    """Of the gradients, in the mass: its largest running mean so far (``amsgrad``) or the present one (``adam``)."""
     refresh: int = 10
     """Steps between changes of the eigenbasis while the mass adapts."""
 
@@ -91,8 +88,6 @@ class SGHMCConfig:
             raise InputError(f"epsilon {self.epsilon} must be positive, or a parameter without gradient has no mass")
         if self.mass not in ("diagonal", "matrix"):
             raise InputError(f"mass '{self.mass}' is unknown: use 'diagonal' or 'matrix'")
-        if self.second_moment not in ("amsgrad", "adam"):
-            raise InputError(f"second_moment '{self.second_moment}' is unknown: use 'amsgrad' or 'adam'")
         if not self.refresh >= 1:
             raise InputError(f"refresh {self.refresh} must be at least 1")
 
@@ -239,8 +234,7 @@ def _adapt_mass(state: State, gradient: torch.Tensor, data_size: float, config: 
         if updates % config.refresh == 0:
             before = _turn(state, before, blocks)
         gradient = _into(state, gradient, blocks)
-    recent = config.second_moment == "adam"
-    mass_rule.update(state.mass, gradient, config.beta, config.epsilon, recent=recent, inplace=True)
+    mass_rule.update(state.mass, gradient, config.beta, config.epsilon, inplace=True)
     if before is not None:
         r.mul_(before.div_(state.mass.mass).sqrt_())
 
