@@ -35,7 +35,7 @@ from equibayes.posterior.linear_regression import Regression, gram
 from equibayes.posterior.sample import frame_mark
 from equibayes.sampling.noise import NoiseKey, standard_normal
 
-NOISES = (3.0, 1.0, 0.3, 0.1, 0.03)
+NOISES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 """Candidates for λ."""
 DEFAULT_NOISE = 0.3
 FEWEST_HELD = 5
