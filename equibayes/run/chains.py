@@ -11,6 +11,7 @@ from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import CentredNormal, Prior
 from equibayes.data.dataset import Dataset
 from equibayes.data.resident import ResidentData
+from equibayes.data.splits import split
 from equibayes.errors import InputError
 from equibayes.run.prepare import Prepared, make_prior
 from equibayes.run.settings import SampleConfig
@@ -19,6 +20,8 @@ from equibayes.sampling.chain import Batches, Course
 from equibayes.sampling.noise import NoiseKey, standard_normal
 
 START_SHARE = 0.1
+# enough to see a drift, and few enough that they cost as little as the validations
+FIXED_FRAMES = 256
 STREAM_START = 5  # of the counter-based noise; the chains use the smaller numbers
 
 MakePotential = Callable[[Prepared, ResidentData, Prior], Potential]
@@ -80,6 +83,13 @@ class Chains:
             config.early_steps(size),
         )
         return Course(config.schedule(size), batches, self.key, config.guard.interval)
+
+    @property
+    def fixed_frames(self) -> torch.Tensor:
+        """Numbers of the training frames on which u is compared from cycle to cycle, on the device."""
+        size = self.potential.data_size
+        chosen = split(size, {"fixed": min(size, FIXED_FRAMES)}, self.config.seed)["fixed"]
+        return torch.from_numpy(chosen).to(self.device)
 
     def begin(self) -> RunState:
         """The state before the first step."""
