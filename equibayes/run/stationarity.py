@@ -28,7 +28,7 @@ def at_the_end(
     """What is recorded of θ [K, P] at the end of a cycle.
 
     fixed_potential   [K] û on the fixed frames, nats
-    fixed_scatter     its standard deviation in equilibrium, nats
+    fixed_scatter     its standard deviation in equilibrium, nats; of u itself: `potential_scatter`
     weights_by_group  |θ|²/d of each group, in units of the prior
     weights_in_group  d
     """
@@ -44,7 +44,8 @@ def at_the_end(
     groups = model.layout.groups
     return {
         "fixed_potential": numbers(potential.prior.neg_log_density(position.double()) - scaled),
-        "fixed_scatter": float(f"{fixed_scatter(position.shape[1], size, len(frames), temperature):.7g}"),
+        "fixed_scatter": rounded(fixed_scatter(position.shape[1], size, len(frames), temperature)),
+        "potential_scatter": rounded(fixed_scatter(position.shape[1], size, size, temperature)),
         "weights_by_group": {name: numbers(squares[:, part].mean(1)) for name, part in groups.items()},
         "weights_in_group": {name: part.stop - part.start for name, part in groups.items()},
     }
@@ -80,7 +81,7 @@ def stationarity(history: list[dict[str, Any]], good: list[int], temperature: fl
         "potential_drift": rounded(u.mean),
         "potential_drift_by_chain": [rounded(value) for value in u.slope],
         "potential_drift_error": rounded(u.deviation / math.sqrt(len(good))),
-        "potential_scatter": ends[-1]["fixed_scatter"],
+        "potential_scatter": ends[-1]["potential_scatter"],
         "weights_by_group": weights,
         "force_change_growth": rounded(math.exp(forces.slope)),
         "force_change_growth_error": rounded(math.exp(forces.slope) * forces.error),

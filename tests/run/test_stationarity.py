@@ -23,6 +23,7 @@ def history(drift: float = 0.0, swelling: float = 0.0, growing: float = 0.0, end
             "phase": "cycle",
             "fixed_potential": (1e5 + scatter * (drift * c + rng.normal(size=CHAINS))).tolist(),
             "fixed_scatter": scatter,
+            "potential_scatter": scatter,
             "weights_by_group": {"layer0": (1 + swelling * c + np.sqrt(2e-4) * rng.normal(size=CHAINS)).tolist()},
             "weights_in_group": {"layer0": 10_000},
             "probes": (np.exp(growing * c) * rng.normal(size=(CHAINS, 16))).tolist(),
@@ -77,7 +78,7 @@ def test_what_is_recorded() -> None:
     found = at_the_end(trial.potential, position, trial.chains.fixed_frames, 1.0)
     whole = trial.potential(position, torch.arange(16)[None])
     assert found["fixed_potential"] == pytest.approx(whole.potential.tolist(), rel=1e-5)
-    assert found["fixed_scatter"] == pytest.approx(np.sqrt(position.shape[1] / 2))
+    assert found["fixed_scatter"] == pytest.approx(np.sqrt(position.shape[1] / 2), rel=1e-4)
     groups = trial.potential.model.layout.groups
     assert found["weights_in_group"] == {name: part.stop - part.start for name, part in groups.items()}
     layer = position[:, groups["layer1"]].square().mean(1)
@@ -89,9 +90,10 @@ def test_a_subset_estimates_the_sum_and_its_own_scatter() -> None:
     assert fixed_scatter(1000, 64, 16, 2.0) == pytest.approx(2 * np.sqrt(3500))
     trial = runner_of(ethanol_frames(), small_config())
     halves = [at_the_end(trial.potential, trial.chains.start, torch.arange(i, 16, 2), 1.0) for i in (0, 1)]
-    whole = at_the_end(trial.potential, trial.chains.start, torch.arange(16), 1.0)["fixed_potential"]
+    whole = at_the_end(trial.potential, trial.chains.start, torch.arange(16), 1.0)
     mean = np.mean([half["fixed_potential"] for half in halves], axis=0)
-    np.testing.assert_allclose(mean, whole, rtol=1e-5)
+    np.testing.assert_allclose(mean, whole["fixed_potential"], rtol=1e-5)
+    assert halves[0]["potential_scatter"] == whole["fixed_scatter"] < halves[0]["fixed_scatter"]
 
 
 def test_frames_of_several_processes_add_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,8 @@ def test_a_drift_is_a_warning() -> None:
         {
             **entry,
             "fixed_potential": [1e4 - 100 * c] * CHAINS,
-            "fixed_scatter": 10.0,
+            "fixed_scatter": 20.0,
+            "potential_scatter": 10.0,
             "weights_by_group": {},
             "weights_in_group": {},
         }
