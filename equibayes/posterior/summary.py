@@ -76,7 +76,9 @@ def _data_lines(posterior: Posterior) -> list[Line]:
     data = posterior.data
     if not data:
         return [("data", "unknown")]
-    learned = f"{data['frames']} frames with {data['atoms']} atoms to learn from, {data['validation_frames']} held back"
+    validation = data.get("validation_name", data["name"])  # earlier files have held-back frames alone
+    apart = "held back" if validation == data["name"] else f"of {validation} to validate"
+    learned = f"{data['frames']} frames with {data['atoms']} atoms to learn from, {data['validation_frames']} {apart}"
     return [
         ("data", f"{data['name']}: {learned}"),
         ("", f"fingerprint {data['fingerprint'][:16]}…; species {', '.join(posterior.network.type_names)}"),

@@ -16,6 +16,7 @@ from equibayes.errors import InputError
 from equibayes.run.prepare import Prepared, make_prior
 from equibayes.run.settings import SampleConfig
 from equibayes.run.state import RunState
+from equibayes.run.store import VALIDATION
 from equibayes.sampling.chain import Batches, Course
 from equibayes.sampling.noise import NoiseKey, standard_normal
 
@@ -134,6 +135,7 @@ def make_chains(
 def describe_run(prepared: Prepared, data: Dataset, start: torch.Tensor | None = None) -> dict[str, Any]:
     """What identifies a run: its settings, its data, and the files and weights that it begins with."""
     about: dict[str, Any] = {"config": prepared.config.to_dict(), "the data": data.fingerprint()}
+    about[VALIDATION] = prepared.validation.fingerprint()
     if start is not None:
         about["the start"] = hashlib.sha256(checked_start(start, prepared).numpy().tobytes()).hexdigest()
     if prepared.center is not None:
