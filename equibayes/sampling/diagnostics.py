@@ -67,7 +67,7 @@ def configurational_temperature(
     """(θ−c)·∇u/d of θ and ∇u [K, P]: [K], or by group.  ``center`` c: near the mean of θ it lowers the scatter.
 
     Not recorded in runs.  With curvatures λ_i and means μ_i of θ_i − c the value at one θ has the variance
-    Σ (2 + λ_i μ_i²)/d², also with the exact gradient: a stiff direction (λ = 1e8) away from c scatters by thousands.
+    Σ (2 + λ_i μ_i²)/d², also with the exact gradient, so that averages over minibatches do not help.
     """
     displacement = position if center is None else position - center
     return _mean(displacement * gradient, groups)

@@ -48,8 +48,8 @@ class Case:
 
 
 def pedot(folder: Path, seed: int) -> Case:
-    """The paper's 100 training and 30 validation frames, with every tenth test frame.  Molecules of 106 to 210 atoms, so
-    that minibatches are small.
+    """The paper's 100 training and 30 validation frames, with every tenth test frame.  Molecules of 106 to 210 atoms,
+    so that minibatches are small.
 
     The ground state of each chain is the zero of energy, as in the paper, so that energies of 16 units can be compared;
     an offset per length would leave them undefined.

@@ -72,7 +72,9 @@ def test_patterns() -> None:
 def test_files_that_do_not_belong_together() -> None:
     """Another zero of energy (one line for each file), and the same frames twice."""
     frames = ethanol_frames(18)
-    with pytest.warns(InputWarning, match=r"^moved\.xyz: energies of C2H6O are 1\.\d+ eV per atom away from those in a"):
+    with pytest.warns(
+        InputWarning, match=r"^moved\.xyz: energies of C2H6O are 1\.\d+ eV per atom away from those in a"
+    ):
         read_all(["a.xyz", moved(frames[8:], 9.0 * 1.3)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -102,9 +104,11 @@ def test_validation_frames() -> None:
     assert frames_of("a.xyz", "3", CONFIG)[2].data.validation == 3
     assert frames_of("a.xyz", None, CONFIG)[2] is CONFIG
     for wrong in ("1.5", -1, 0.0, "nan", True):
-        with pytest.raises(InputError, match="is neither a number of frames such as 30, nor a fraction such as 0.1, nor"):
+        with pytest.raises(
+            InputError, match=r"is neither a number of frames such as 30, nor a fraction such as 0\.1, nor"
+        ):
             frames_of("a.xyz", wrong, CONFIG)
-    with pytest.raises(InputError, match="validation.xyz: no such file"):
+    with pytest.raises(InputError, match=r"validation\.xyz: no such file"):
         frames_of("a.xyz", "validation.xyz", CONFIG)
     with pytest.raises(InputError, match=r"species S unknown to this model, which knows H, C, O"):
         frames_of("a.xyz", str(Path(__file__).parents[2] / "studies/pedot/data/pedot.npz@validation"), CONFIG)
@@ -112,7 +116,9 @@ def test_validation_frames() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_validation_frames_that_are_training_frames() -> None:
-    with pytest.warns(InputWarning, match=r"^b\.npz: 2 of 6 frames are training frames too \(.* = .*\) and are left out"):
+    with pytest.warns(
+        InputWarning, match=r"^b\.npz: 2 of 6 frames are training frames too \(.* = .*\) and are left out"
+    ):
         _, apart, _ = frames_of(["a.xyz", "more/b.npz@0:2"], "more/b.npz", CONFIG)
     assert apart is not None
     assert len(apart) == 4
@@ -191,5 +197,7 @@ def test_energies_of_unknown_molecules_are_no_labels() -> None:
 def test_a_zero_that_the_labels_have() -> None:
     """Energies above a ground state are taken as they are; totals are refused."""
     config = small_config({"data": {"energy_reference": "zero"}})
-    with pytest.raises(InputError, match=r"energy_reference=zero, but energies are up to 4\d\d\.?\d* eV per atom, not rel"):
+    with pytest.raises(
+        InputError, match=r"energy_reference=zero, but energies are up to 4\d\d\.?\d* eV per atom, not rel"
+    ):
         prepare(ethanol_frames(), config)

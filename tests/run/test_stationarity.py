@@ -48,6 +48,28 @@ def test_equilibrium_and_each_way_to_miss_it() -> None:
     assert "the change of predicted forces" in sentence(stationarity(history(growing=3.0, ends=8), good))
 
 
+def test_the_demo_is_still_descending() -> None:
+    """u of its four chains, as `equibayes sample bundled:ethanol@train -o demo.posterior --samples 16` recorded it."""
+    ends = [
+        [18921.21, 17164.89, 19712.14, 18264.06],
+        [17926.73, 15979.53, 18562.25, 17290.9],
+        [16987.87, 15166.2, 17774.64, 16560.34],
+        [16352.7, 14667.23, 17077.97, 15910.22],
+    ]
+    common = {"phase": "cycle", "fixed_scatter": fixed_scatter(44_042, 970, 256, 1.0)}
+    common |= {
+        "potential_scatter": fixed_scatter(44_042, 970, 970, 1.0),
+        "weights_by_group": {},
+        "weights_in_group": {},
+    }
+    found = stationarity([{**common, "fixed_potential": u} for u in ends], list(range(CHAINS)))
+    assert found["moving"] == ["potential"]
+    assert sentence(found) == (
+        "u falls by 836 nats per cycle, 5.6 times its equilibrium scatter: the chains are still descending"
+    )
+    assert -found["potential_drift"] > 9 * found["potential_drift_error"]
+
+
 def test_what_cannot_be_told() -> None:
     good = list(range(CHAINS))
     for records, temperature, why in (

@@ -1,10 +1,13 @@
 """Temperatures by group; R-hat and ESS against an independent implementation; drifts of chains with a known law."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from equibayes.errors import InputError
+from equibayes.sampling.chain import sample
 from equibayes.sampling.diagnostics import (
     _student_quantile,
     configurational_temperature,
@@ -15,6 +18,7 @@ from equibayes.sampling.diagnostics import (
     largest_slope_deviation,
     temperature_rise_bound,
 )
+from equibayes.sampling.schedule import BurnIn, Cycles, Schedule
 from equibayes.sampling.sghmc import SGHMCConfig
 
 GROUPS = {"embedding": slice(0, 2), "head": slice(2, 6)}
@@ -151,6 +155,21 @@ def test_false_alarms_are_as_rare_as_stated_where_the_bound_is_sharp():
     assert np.mean([each.moving for each in found]) > 0.02
     assert np.std([each.slope for each in found]) == pytest.approx(found[0].deviation, rel=0.03)
     assert largest_slope_deviation(3) == pytest.approx(np.sqrt(0.5))
+
+
+def test_the_sampler_itself_is_in_equilibrium():
+    """Fifty times four chains on a Gaussian with curvatures from 1 to 10, at the ends of five cycles: u scatters by
+    √(P/2), and at most 5 % of the fours (and 9 %, three standard deviations) are said to move."""
+    stiffness = torch.linspace(1, 10, 32, dtype=torch.float64)
+
+    def density(position, indices, step, plan):
+        return SimpleNamespace(gradient=position * stiffness)
+
+    schedule = Schedule(BurnIn(300, 0.1, 0.1), Cycles("rise_and_fall", 5, 50, 0.1))
+    draws = sample(density, torch.zeros(200, 32, dtype=torch.float64), schedule, seed=3)
+    u = 0.5 * (draws.square() * stiffness).sum(-1).T.numpy()
+    assert u.std() == pytest.approx(4, rel=0.1)
+    assert np.mean([drift(four, 4.0, 0.05).moving for four in u.reshape(50, 4, -1)]) < 0.14
 
 
 def test_drifts_are_found():
