@@ -32,8 +32,8 @@ def test_training_frames_are_those_of_the_paper() -> None:
 
 
 def test_the_protocol_is_that_of_the_paper() -> None:
-    """The command of the README: 100 and 30 frames, and the ground state as zero of energy, so that energies of a length
-    that was not learned are known.  With the reference chosen from the data they are not."""
+    """The command of the README: 100 and 30 frames, and the ground state as zero of energy, so that energies of a
+    length that was not learned are known.  With the reference chosen from the data they are not."""
     text = (ROOT / "studies/pedot/README.md").read_text().replace("\\\n", " ")
     (command,) = re.findall(r"^equibayes (sample .*)$", text, re.MULTILINE)
     arguments = parse(command.split())
