@@ -32,11 +32,13 @@ def read_all(given: Given | Sequence[Given], **options: Any) -> Dataset:
         raise InputError("no data: name at least one file")
     if len(parts) == 1:
         return parts[0]
-    for message in (*_levels(parts), *_repeats(parts)):
+    messages = [*_levels(parts), *_repeats(parts)]
+    for message in messages:
         warnings.warn(message, InputWarning, stacklevel=2)
     names = [part.name for part in parts]
     many = len(names) > NAMED_FILES
-    return Dataset.concatenate(parts, f"{names[0]} + … + {names[-1]} ({len(names)} files)" if many else None)
+    whole = Dataset.concatenate(parts, f"{names[0]} + … + {names[-1]} ({len(names)} files)" if many else None)
+    return whole.noted(*messages) if messages else whole
 
 
 def _read_each(one: Given, options: dict[str, Any]) -> list[Dataset]:

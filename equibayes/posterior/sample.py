@@ -145,6 +145,7 @@ def describe_data(train: Dataset, validation: Dataset) -> dict[str, Any]:
         "atoms": int(train.n_atoms.sum()),
         "fingerprint": train.fingerprint(),
         "frame_marks": [frame_mark(structure) for structure in train],
+        "notes": list(dict.fromkeys(note for part in (train, validation) if part.report for note in part.report.notes)),
         "validation_name": validation.name,
         "validation_frames": len(validation),
         "validation_fingerprint": validation.fingerprint(),

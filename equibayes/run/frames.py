@@ -78,7 +78,6 @@ def _unseen(validation: Dataset, train: Dataset) -> Dataset:
     if not len(kept):
         raise InputError(f"{validation.name}: all of its frames are training frames too ({pair}); give others")
     count = f"{len(validation) - len(kept)} of {len(validation)} frames"
-    warnings.warn(
-        f"{validation.name}: {count} are training frames too ({pair}) and are left out", InputWarning, stacklevel=3
-    )
-    return validation.subset(kept)
+    message = f"{validation.name}: {count} are training frames too ({pair}) and are left out"
+    warnings.warn(message, InputWarning, stacklevel=3)
+    return validation.subset(kept).noted(message)

@@ -14,6 +14,7 @@ from equibayes.cli.settings import data_and_settings
 from equibayes.data import Dataset, read
 from equibayes.data.several import expand, read_all
 from equibayes.errors import InputError, InputWarning
+from equibayes.evaluation.report import words
 from equibayes.run.frames import frames_of
 from equibayes.run.prepare import prepare
 from equibayes.run.settings import sample_config
@@ -76,6 +77,10 @@ def test_files_that_do_not_belong_together() -> None:
         InputWarning, match=r"^moved\.xyz: energies of C2H6O are 1\.\d+ eV per atom away from those in a"
     ):
         read_all(["a.xyz", moved(frames[8:], 9.0 * 1.3)])
+    with pytest.warns(InputWarning):
+        posterior = equibayes.sample(["a.xyz", "moved.xyz"], small_config(), validation="more/c.traj", device="cpu")
+    (told,) = posterior.data["notes"]
+    assert any(told[1:] in word for word in words.warnings(posterior)), "in the report too"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         read_all(["a.xyz", moved(frames[8:], 9.0 * 0.3)])
@@ -131,8 +136,8 @@ def test_words_of_the_command_line() -> None:
     """DATA and settings in any order; a file whose name looks like a setting is a file."""
     Path("T=300.xyz").write_text(Path("a.xyz").read_text())
     Path("s.yaml").write_text("chains: 3\n")
-    words = "sample a.xyz more/* T=300.xyz s.yaml -o out.posterior samples=5 b.xyz"
-    data, config = data_and_settings(parse(words.split()))
+    line = "sample a.xyz more/* T=300.xyz s.yaml -o out.posterior samples=5 b.xyz"
+    data, config = data_and_settings(parse(line.split()))
     assert data == ["a.xyz", "more/*", "T=300.xyz", "b.xyz"]
     assert (config.chains, config.samples) == (3, 5)
     with pytest.raises(InputError, match="no DATA: name a file to learn from; see equibayes sample --help"):
@@ -177,8 +182,8 @@ def _nested() -> dict[str, dict[str, int]]:
 
 
 def test_compare_takes_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["compare", "a.xyz", "more/b.npz", "--test", "more/c.traj@2:", "--validation", "more/c.traj@0:2", "-o", "c"]
-    assert main([*words, "--methods", "bayes,point", *TINY.split()]) == 0
+    argv = ["compare", "a.xyz", "more/b.npz", "--test", "more/c.traj@2:", "--validation", "more/c.traj@0:2", "-o", "c"]
+    assert main([*argv, "--methods", "bayes,point", *TINY.split()]) == 0
     assert "14 frames to learn from, 2 of c.traj@0:2 to validate on" in capsys.readouterr().out
     for method in ("bayes", "point"):
         assert equibayes.load(folder / f"c/{method}.posterior").data["validation_frames"] == 2

@@ -172,8 +172,8 @@ _METHODS = {
 
 
 def warnings(posterior: Posterior) -> list[str]:
-    """Warnings of the run itself."""
-    given = (posterior.verdict or {}).get("warnings") or []
+    """Warnings of the run itself, and notes on its data."""
+    given = [*((posterior.verdict or {}).get("warnings") or []), *((posterior.data or {}).get("notes") or [])]
     return [str(line)[:1].upper() + str(line)[1:] + ("" if str(line).endswith(".") else ".") for line in given]
 
 
