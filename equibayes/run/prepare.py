@@ -152,6 +152,8 @@ def fit_reference(train: Dataset, config: SampleConfig) -> EnergyReference:
     elif kind == "auto" and all(structure.energy is None for structure in train):
         kind, given = "given", {symbol(z): 0.0 for z in train.species}  # forces alone: no energy has a meaning
     elif kind == "zero":
+        if given:
+            raise InputError("data.given_energies and data.energy_reference=zero both say what an energy of 0 is")
         _check_relative(train)
         kind, given = "given", {symbol(z): 0.0 for z in train.species}
     elif kind == "auto":

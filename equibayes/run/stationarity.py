@@ -18,6 +18,7 @@ from equibayes.sampling.diagnostics import FALSE_ALARM, MINIMUM_ENDS, Drift, dri
 
 MINIMUM_GROUP = 100
 """Weights of a group from which |θ|²/d is nearly normal, so that its drift is judged."""
+FRAMES_AT_ONCE = 32
 EARLIER = "u at the ends of cycles was not recorded by the version that sampled it"
 
 
@@ -34,11 +35,11 @@ def at_the_end(
     """
     model, data, size = potential.model, potential.data, potential.data_size
     likelihood = torch.zeros(len(position), dtype=torch.float64, device=position.device)
-    own = potential.own(frames)
-    if len(own):
-        graph, labels = data.batch(own[None])
-        output = in_parts(model, position, data, own)
-        likelihood = potential.log_likelihood(output, graph, labels).double().sum(1)
+    for part in potential.own(frames).split(FRAMES_AT_ONCE):
+        if len(part):  # a process may hold none of them
+            graph, labels = data.batch(part[None])
+            output = in_parts(model, position, data, part)
+            likelihood += potential.log_likelihood(output, graph, labels).double().sum(1)
     scaled = potential.summed(likelihood) * (size / len(frames))
     squares = potential.prior.standardised(position).double().square()
     groups = model.layout.groups

@@ -45,15 +45,15 @@ def agreement(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
     probes = trace([r["probes"] for r in late if "probes" in r], good)
     rhat_probes, ess_probes, reason = _worst(probes)
     rhat_posterior, ess_posterior, _ = _worst(trace([r["log_posterior"] for r in late], good))
+    if not probes.size and late:
+        reason = "no held-back frames were evaluated in the cycles"
     return {
         "r_hat_forces": rhat_probes,
         "ess_forces": ess_probes,
         "draws_per_chain": probes.shape[1],
         "r_hat_log_posterior": rhat_posterior,
         "ess_log_posterior": ess_posterior,
-        "convergence_undefined_because": reason
-        if probes.size or not late
-        else "no held-back frames were evaluated in the cycles",
+        "convergence_undefined_because": reason,
     }
 
 

@@ -206,3 +206,6 @@ def test_a_zero_that_the_labels_have() -> None:
         InputError, match=r"energy_reference=zero, but energies are up to 4\d\d\.?\d* eV per atom, not rel"
     ):
         prepare(ethanol_frames(), config)
+    both = small_config({"data": {"energy_reference": "zero", "given_energies": {"H": -13.6}}})
+    with pytest.raises(InputError, match="both say what an energy of 0 is"):
+        prepare(ethanol_frames(), both)
