@@ -3,6 +3,7 @@
 import argparse
 import re
 from collections.abc import Iterable, Mapping
+from glob import glob
 from typing import Any
 
 from equibayes.config import merge, parse_overrides, read_yaml
@@ -37,10 +38,10 @@ def data_and_settings(arguments: argparse.Namespace) -> tuple[list[str], SampleC
 
 
 def _is_setting(word: str) -> bool:
-    """CONFIG.yaml or section.key=value, unless it is the name of a data file."""
+    """CONFIG.yaml or section.key=value, unless it names data files that are there."""
     if word.endswith((".yaml", ".yml")):
         return True
-    return re.match(r"[A-Za-z_][\w.]*=", word) is not None and not parse_spec(word).path.is_file()
+    return re.match(r"[^/*?@]*=", word) is not None and not (parse_spec(word).path.is_file() or glob(word))
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:

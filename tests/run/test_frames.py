@@ -136,9 +136,9 @@ def test_words_of_the_command_line() -> None:
     """DATA and settings in any order; a file whose name looks like a setting is a file."""
     Path("T=300.xyz").write_text(Path("a.xyz").read_text())
     Path("s.yaml").write_text("chains: 3\n")
-    line = "sample a.xyz more/* T=300.xyz s.yaml -o out.posterior samples=5 b.xyz"
+    line = "sample a.xyz more/* T=300.xyz s.yaml -o out.posterior samples=5 b.xyz T=*.xyz"
     data, config = data_and_settings(parse(line.split()))
-    assert data == ["a.xyz", "more/*", "T=300.xyz", "b.xyz"]
+    assert data == ["a.xyz", "more/*", "T=300.xyz", "b.xyz", "T=*.xyz"]
     assert (config.chains, config.samples) == (3, 5)
     with pytest.raises(InputError, match="no DATA: name a file to learn from; see equibayes sample --help"):
         data_and_settings(parse(["sample", "s.yaml", "-o", "out.posterior"]))
