@@ -277,7 +277,7 @@ def test_example_of_any_density_gives_its_distribution() -> None:
     assert float(draws.std()) == pytest.approx(1, abs=0.05)
 
 
-@pytest.mark.parametrize(("chains", "draws"), [(4, 8), (8, 4), (4, 20)])
+@pytest.mark.parametrize(("chains", "draws"), [(4, 20), (8, 50)])
 def test_r_hat_of_perfect_chains_is_as_documented(chains: int, draws: int) -> None:
     """The median, over simulations, of the worst of 16 independent normal components."""
     components = np.random.default_rng(0).standard_normal((chains, draws, 60 * 16))

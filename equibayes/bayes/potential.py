@@ -83,6 +83,14 @@ class Potential:
         """ln p of every structure, [K, B]."""
         return OBJECTIVES[self.objective](output, graph, labels)
 
+    def own(self, frames: torch.Tensor) -> torch.Tensor:
+        """Of frames [n], numbered as in the whole set, those in `data`, numbered as there."""
+        return frames
+
+    def summed(self, sums: torch.Tensor) -> torch.Tensor:
+        """Sums over the own frames of this process, added up over all processes."""
+        return sums
+
     def __call__(
         self, position: torch.Tensor, indices: torch.Tensor, feature_mask: torch.Tensor | None = None
     ) -> Evaluation:

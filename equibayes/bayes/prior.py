@@ -31,6 +31,9 @@ class Prior(Protocol):
     def gradient(self, theta: torch.Tensor) -> torch.Tensor:
         """−∇ ln p(θ): [K, P] → [K, P]."""
 
+    def standardised(self, theta: torch.Tensor) -> torch.Tensor:
+        """θ in units of the prior, where it is N(0, I): [K, P] → [K, P]."""
+
 
 @dataclass(frozen=True)
 class Flat:
@@ -44,6 +47,10 @@ class Flat:
         """0, [K, P]."""
         return torch.zeros_like(theta)
 
+    def standardised(self, theta: torch.Tensor) -> torch.Tensor:
+        """θ: there is no width to compare it with."""
+        return theta
+
 
 @dataclass(frozen=True)
 class StandardNormal:
@@ -56,6 +63,10 @@ class StandardNormal:
     def gradient(self, theta: torch.Tensor) -> torch.Tensor:
         """θ."""
         return theta.clone()
+
+    def standardised(self, theta: torch.Tensor) -> torch.Tensor:
+        """θ."""
+        return theta
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,13 +88,17 @@ class CentredNormal:
 
     def neg_log_density(self, theta: torch.Tensor) -> torch.Tensor:
         """½ Σ ((θ−c)/s)² + Σ ln s + ½P ln 2π, [K]."""
-        z = (theta - self.center) / self.width
+        z = self.standardised(theta)
         log_width = self.width.log().expand(theta.shape[-1]).sum()
         return 0.5 * z.square().sum(-1) + log_width + 0.5 * theta.shape[-1] * LOG_2PI
 
     def gradient(self, theta: torch.Tensor) -> torch.Tensor:
         """(θ−c)/s²."""
         return (theta - self.center) / self.width.square()
+
+    def standardised(self, theta: torch.Tensor) -> torch.Tensor:
+        """(θ−c)/s."""
+        return (theta - self.center) / self.width
 
 
 def group_widths(

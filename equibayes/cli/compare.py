@@ -9,7 +9,7 @@ from equibayes.baselines.contestants import METHODS, Contestant, obtain
 from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.cli.sample import announce
-from equibayes.cli.settings import add_settings_options, effective_config
+from equibayes.cli.settings import add_data_and_settings, data_and_settings
 from equibayes.data import Dataset, read
 from equibayes.data.elements import atomic_number
 from equibayes.data.graph import check_species
@@ -20,6 +20,7 @@ from equibayes.evaluation.print_tables import print_table
 from equibayes.evaluation.tables import measure
 from equibayes.files import make_folder, write_text
 from equibayes.run import Run
+from equibayes.run.frames import frames_of
 from equibayes.run.interrupt import Interrupted
 from equibayes.run.progress import choose_display, watched
 
@@ -41,7 +42,7 @@ example:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", metavar="TRAIN", help="frames to learn from: file, file@split or bundled:NAME")
+    add_data_and_settings(parser, "frames to learn from")
     parser.add_argument(
         "--test", action="append", required=True, metavar="TEST", help="frames to compare on; may be given again"
     )
@@ -49,7 +50,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", default=",".join(METHODS), metavar="LIST", help=f"default {','.join(METHODS)}")
     parser.add_argument("--json", metavar="COMPARISON.json", help="write every metric of every method")
     parser.add_argument("--overwrite", action="store_true", help="train again the methods that FOLDER holds already")
-    add_settings_options(parser)
     add_device_options(parser)
     add_reading_options(parser)
 
@@ -59,21 +59,22 @@ def run(arguments: argparse.Namespace) -> int:
     unknown = [method for method in methods if method not in METHODS]
     if unknown or not methods:
         raise InputError(f"--methods {arguments.methods}: choose from {', '.join(METHODS)}")
-    config, device, options = effective_config(arguments), chosen_device(arguments), reading_options(arguments)
-    train = read(arguments.data, **options)
+    names, config = data_and_settings(arguments)
+    device, options = chosen_device(arguments), reading_options(arguments)
+    train, validation, config = frames_of(names, arguments.validation, config, **options)
     tests = [read(name, require_labels=False, **options) for name in arguments.test]
     known = dict.fromkeys((*train.species, *map(atomic_number, config.network.type_names)), 0)
     for test in tests:  # before the training starts
         check_labelled(test)
         for structure in test:
             check_species(structure, known)
-    announce(train, config)
+    announce(train, validation, config)
     folder = make_folder(arguments.output)
     where, contestants = Run(overwrite=arguments.overwrite, device=device, display=choose_display()), []
     for method in methods:
         print(f"{method} …", flush=True)
         try:
-            contestants.append(obtain(method, train, config, folder, run=where))
+            contestants.append(obtain(method, train, config, folder, validation=validation, run=where))
         except Interrupted:
             print("stopped; the same command continues from here", flush=True)
             return 130

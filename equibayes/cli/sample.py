@@ -5,11 +5,12 @@ import argparse
 from equibayes.cli.cluster import add_cluster_options, chosen_cluster
 from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
-from equibayes.cli.settings import add_settings_options, effective_config
-from equibayes.data import Dataset, read
+from equibayes.cli.settings import add_data_and_settings, data_and_settings
+from equibayes.data import Dataset
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import sample
 from equibayes.run import Run
+from equibayes.run.frames import frames_of
 from equibayes.run.interrupt import Interrupted
 from equibayes.run.progress import choose_display
 from equibayes.run.settings import SampleConfig
@@ -21,6 +22,7 @@ examples:
   equibayes sample bundled:ethanol@train -o ethanol.posterior            a few minutes on two CPU cores
   equibayes sample train.xyz -o out.posterior --preset standard --device cuda
   equibayes sample train.xyz settings.yaml -o out.posterior burn_in.steps=50000 network.l_max=2
+  equibayes sample first.xyz 'more/*.npz' -o out.posterior --validation validation.xyz
   equibayes sample train.xyz -o out.posterior --cluster auto --chains 64 every device of the Ray cluster that this machine is in
   equibayes sample train.xyz -o out.posterior --resume                   continue after a kill, bit for bit
 
@@ -30,9 +32,8 @@ Beside OUT.posterior a folder OUT.run holds the effective settings (config.yaml)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)")
+    add_data_and_settings(parser, "frames to learn from")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.posterior", help="the posterior file to write")
-    add_settings_options(parser)
     add_device_options(parser)
     add_cluster_options(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
@@ -41,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    config = effective_config(arguments)
+    names, config = data_and_settings(arguments)
     cluster = chosen_cluster(arguments)
     where = Run(
         arguments.output,
@@ -52,11 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
         cluster=cluster,
     )
     where.check()
-    data = read(arguments.data, **reading_options(arguments))
+    data, validation, config = frames_of(names, arguments.validation, config, **reading_options(arguments))
     print(data.summary(), flush=True)
-    announce(data, config)
+    announce(data, validation, config)
     try:
-        posterior = sample(data, config, run=where)
+        posterior = sample(data, config, validation=validation, run=where)
     except Interrupted as stop:
         print(f"stopped at step {stop.step}; continue with the same command and --resume", flush=True)
         return 128 + stop.signal
@@ -64,14 +65,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def announce(data: Dataset, config: SampleConfig) -> None:
+def announce(data: Dataset, validation: Dataset | None, config: SampleConfig) -> None:
     size = len(data) - config.data.validation
+    apart = f"{config.data.validation} held back"
+    if validation is not None:
+        apart = f"{len(validation)} of {validation.name} to validate on"
     if size < 1:
         return
     schedule = config.schedule(size)
     print(
         f"{config.chains} chains, {schedule.total_steps} steps ({schedule.burn_in_steps} burn-in), {config.samples} samples; "
-        f"{size} frames to learn from, {config.data.validation} held back",
+        f"{size} frames to learn from, {apart}",
         flush=True,
     )
 

@@ -1,10 +1,13 @@
 """Options for sampling, shared by several verbs."""
 
 import argparse
+import re
 from collections.abc import Iterable, Mapping
+from glob import glob
 from typing import Any
 
 from equibayes.config import merge, parse_overrides, read_yaml
+from equibayes.data.specs import parse_spec
 from equibayes.errors import InputError
 from equibayes.run.settings import NETWORKS, PRESETS, SampleConfig, sample_config
 
@@ -12,10 +15,33 @@ SAMPLING = ("chains", "samples", "seed")
 """Options that are settings of the sampler."""
 
 
-def add_settings_options(parser: argparse.ArgumentParser) -> None:
+def add_data_and_settings(parser: argparse.ArgumentParser, what: str) -> None:
+    """DATA [DATA …], settings and --validation.  `data_and_settings` tells the two kinds of words apart."""
+    text = f"{what}: file, file@split, bundled:NAME (see equibayes --help) or a pattern such as 'frames/*.xyz'"
+    parser.add_argument("data", nargs="+", metavar="DATA", help=text)
     metavar, words = "CONFIG.yaml | section.key=value", "settings; later ones take precedence"
     parser.add_argument("settings", nargs="*", default=[], metavar=metavar, help=words)
+    text = (
+        "frames to validate on; or a fraction (0.1) or number (30) of DATA to hold back, the default (data.validation)"
+    )
+    parser.add_argument("--validation", metavar="FILE|FRACTION", help=text)
     add_sampling_options(parser)
+
+
+def data_and_settings(arguments: argparse.Namespace) -> tuple[list[str], SampleConfig]:
+    """DATA, and preset ← YAML files and overrides, in the order given ← options."""
+    words = [*arguments.data, *arguments.settings]
+    data = [word for word in words if not _is_setting(word)]
+    if not data:
+        raise InputError(f"no DATA: name a file to learn from; see equibayes {arguments.verb} --help")
+    return data, _effective_config(arguments, [word for word in words if word not in data])
+
+
+def _is_setting(word: str) -> bool:
+    """CONFIG.yaml or section.key=value, unless it names data files that are there."""
+    if word.endswith((".yaml", ".yml")):
+        return True
+    return re.match(r"[^/*?@]*=", word) is not None and not (parse_spec(word).path.is_file() or glob(word))
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
@@ -26,10 +52,10 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="S", help="seed of all random numbers (default 0)")
 
 
-def effective_config(arguments: argparse.Namespace) -> SampleConfig:
+def _effective_config(arguments: argparse.Namespace, words: list[str]) -> SampleConfig:
     """Preset ← YAML files and overrides, in the order given ← options."""
-    layers = [parse_overrides([word]) if "=" in word else read_yaml(word) for word in arguments.settings]
-    for word, layer in zip(arguments.settings, layers):
+    layers = [parse_overrides([word]) if "=" in word else read_yaml(word) for word in words]
+    for word, layer in zip(words, layers):
         if arguments.network and "=" not in word:
             _check_network(arguments.network, layer.get("network"), word)
     values = with_enough_samples(merge(*layers, given(arguments, SAMPLING)), arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -98,6 +98,11 @@ class Dataset(Sequence[Structure]):
             raise InputError(f"{self.name}: no frame {outside[0]}; there are {len(self)}, numbered from 0")
         picked = (self.structures[i] for i in chosen.tolist())
         return Dataset(picked, self.name if name is None else name, self.isolated_atoms, self.report)
+
+    def noted(self, *notes: str) -> Dataset:
+        """The same with notes for its reader, which its summary and the report of a posterior show."""
+        report = self.report or ReadReport("")
+        return Dataset(self, self.name, self.isolated_atoms, replace(report, notes=(*report.notes, *notes)))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Dataset], name: str | None = None) -> Dataset:

@@ -28,12 +28,12 @@ from equibayes.data.reference import EnergyReference
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig
-from equibayes.posterior.upgrade import posterior_1_to_2
+from equibayes.posterior.upgrade import posterior_1_to_2, posterior_2_to_3
 from equibayes.version import __version__
 
 FORMAT = "equibayes-posterior"
-VERSION = 2
-UPGRADES = {1: posterior_1_to_2}
+VERSION = 3
+UPGRADES = {1: posterior_1_to_2, 2: posterior_2_to_3}
 UNITS = {"energy": "eV", "length": "Å", "force": "eV/Å", "stress": "eV/Å³"}
 PLAIN = ("config", "data", "history", "verdict", "calibration", "dropout", "version")
 """Fields that are stored in the header as they are."""

@@ -1,13 +1,14 @@
 """From a data set to a posterior in one call: what `equibayes sample` does."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from equibayes.data.dataset import Dataset
+from equibayes.data.several import Given
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.posterior.center import load_center
@@ -18,6 +19,7 @@ from equibayes.run.cluster.connect import ClusterOptions, connected
 from equibayes.run.cluster.driver import ClusterRun
 from equibayes.run.cluster.maker import Maker
 from equibayes.run.cluster.pool import NOT_POOLED, Pool
+from equibayes.run.frames import Validation, frames_of
 from equibayes.run.loop import run as run_chains
 from equibayes.run.prepare import Prepared, prepare
 from equibayes.run.settings import SampleConfig, sample_config
@@ -31,25 +33,27 @@ SO_FAR = "so-far.posterior"
 
 
 def sample(
-    data: Dataset,
+    data: Given | Sequence[Given],
     config: SampleConfig | None = None,
     *,
-    validation: Dataset | None = None,
+    validation: Validation = None,
     run: Run | None = None,
     **options: Any,
 ) -> Posterior:
     """Sample the posterior of a network given a data set.
 
+    data        a data set, a file such as "train.xyz@0:500", a pattern such as "frames/*.xyz", or a list of these
     config      settings; default: the preset `quick`
-    validation  frames that are held back already, in place of data.validation of `data` (which must then be 0)
+    validation  frames to validate on, in the same forms; or a fraction (0.1) or number (30) of the frames of `data`.
+                Default: as data.validation of the settings says
     run         where the run is written and computed; default: no files, on a GPU if there is one
     options     fields of `Run`, such as output="my.posterior", in place of `run`
     """
     if run is not None and options:
         raise TypeError(f"{', '.join(options)}: part of `run`, which is given")
-    config = config or sample_config()
-    prepared = prepare(data, config, validation, load_center(config.prior.center))
-    return sample_prepared(prepared, data, run or Run(**options))
+    frames, apart, config = frames_of(data, validation, config or sample_config())
+    prepared = prepare(frames, config, apart, load_center(config.prior.center))
+    return sample_prepared(prepared, frames, run or Run(**options))
 
 
 def sample_prepared(prepared: Prepared, data: Dataset, run: Run, *, start: torch.Tensor | None = None) -> Posterior:
@@ -141,6 +145,8 @@ def describe_data(train: Dataset, validation: Dataset) -> dict[str, Any]:
         "atoms": int(train.n_atoms.sum()),
         "fingerprint": train.fingerprint(),
         "frame_marks": [frame_mark(structure) for structure in train],
+        "notes": list(dict.fromkeys(note for part in (train, validation) if part.report for note in part.report.notes)),
+        "validation_name": validation.name,
         "validation_frames": len(validation),
         "validation_fingerprint": validation.fingerprint(),
         "validation_sources": [structure.source for structure in validation],

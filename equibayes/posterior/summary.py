@@ -8,7 +8,8 @@ from equibayes.errors import InputError
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import VERSION, Posterior, load, read
 from equibayes.run.settings import SampleConfig
-from equibayes.run.verdict import LITTLE, R_HAT_LIMIT, too_few_draws
+from equibayes.run.stationarity import EARLIER, sentence, undefined
+from equibayes.run.verdict import R_HAT_LIMIT
 
 Line = tuple[str, str]
 
@@ -75,7 +76,9 @@ def _data_lines(posterior: Posterior) -> list[Line]:
     data = posterior.data
     if not data:
         return [("data", "unknown")]
-    learned = f"{data['frames']} frames with {data['atoms']} atoms to learn from, {data['validation_frames']} held back"
+    validation = data.get("validation_name", data["name"])  # earlier files have held-back frames alone
+    apart = "held back" if validation == data["name"] else f"of {validation} to validate"
+    learned = f"{data['frames']} frames with {data['atoms']} atoms to learn from, {data['validation_frames']} {apart}"
     return [
         ("data", f"{data['name']}: {learned}"),
         ("", f"fingerprint {data['fingerprint'][:16]}…; species {', '.join(posterior.network.type_names)}"),
@@ -141,17 +144,15 @@ def _convergence_lines(posterior: Posterior) -> list[Line]:
         return []
     r_hat, ess = verdict.get("r_hat_forces"), verdict.get("ess_forces")
     if r_hat is None:
-        agreement = f"cannot be told ({verdict.get('convergence_undefined_because') or 'no held-back frames'})"
+        agreement = f"R-hat undefined ({verdict.get('convergence_undefined_because') or 'not recorded'})"
     else:
         word = "1 is agreement; here the chains " + ("agree" if r_hat <= R_HAT_LIMIT else "stay apart")
-        if r_hat > R_HAT_LIMIT and too_few_draws(verdict):
-            word = f"{verdict['draws_per_chain']} draws per chain; {LITTLE}"
         agreement = f"R-hat of predicted forces {r_hat:.2f} ({word}), effective sample size {ess:.0f}"
     target = posterior.config.get("sampler", {}).get("temperature", 1.0)
     heat = verdict.get("temperature_rise_bound")
     bound = "" if heat is None else f"; minibatches add at most {heat:.2g}"
     kinetic = verdict.get("kinetic_temperature")
-    lines = [("convergence", agreement)]
+    lines = [("convergence", agreement), ("", sentence(verdict.get("stationarity") or undefined(EARLIER)))]
     if kinetic is not None:
         lines.append(("temperature", f"{kinetic:.2f} of the momenta ({target:g} is right){bound}"))
     events = verdict.get("events", [])

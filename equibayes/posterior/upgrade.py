@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from equibayes.run.stationarity import EARLIER, undefined
 from equibayes.run.upgrade import CONSTANTS_SINCE_2, settings_1_to_2
+from equibayes.sampling.diagnostics import MINIMUM_DRAWS, too_few_draws
 
 
 def posterior_1_to_2(header: dict[str, Any]) -> None:
@@ -17,3 +19,24 @@ def posterior_1_to_2(header: dict[str, Any]) -> None:
     if config.get("precision") == "tf32":
         config["precision"] = "mixed"
     header["network"].setdefault("per_type_energy_shifts_trainable", False)
+
+
+def posterior_2_to_3(header: dict[str, Any]) -> None:
+    """R-hat of fewer than 20 draws per chain is undefined, and no longer a warning; drifts were not recorded."""
+    verdict = header["verdict"]
+    if not verdict:
+        return
+    cycles = [record for record in header["history"] if record.get("phase") == "cycle"]
+    draws = verdict.setdefault("draws_per_chain", sum("validation_force_mae" in record for record in cycles))
+    _forget_agreement(verdict, "forces", draws)
+    _forget_agreement(verdict, "log_posterior", len(cycles))
+    if draws < MINIMUM_DRAWS:
+        verdict["convergence_undefined_because"] = too_few_draws(draws)
+        gone = ("R-hat of predicted forces is", "whether the chains agree cannot be told")
+        verdict["warnings"] = [word for word in verdict.get("warnings", []) if not word.startswith(gone)]
+    verdict.setdefault("stationarity", undefined(EARLIER))
+
+
+def _forget_agreement(verdict: dict[str, Any], what: str, draws: int) -> None:
+    if draws < MINIMUM_DRAWS:
+        verdict[f"r_hat_{what}"] = verdict[f"ess_{what}"] = None

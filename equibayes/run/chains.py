@@ -11,15 +11,19 @@ from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import CentredNormal, Prior
 from equibayes.data.dataset import Dataset
 from equibayes.data.resident import ResidentData
+from equibayes.data.splits import split
 from equibayes.errors import InputError
 from equibayes.run.prepare import Prepared, make_prior
 from equibayes.run.settings import SampleConfig
 from equibayes.run.state import RunState
+from equibayes.run.store import VALIDATION
 from equibayes.sampling.basis import Blocks
 from equibayes.sampling.chain import Batches, Course
 from equibayes.sampling.noise import NoiseKey, standard_normal
 
 START_SHARE = 0.1
+# enough to see a drift, and few enough that they cost as little as the validations
+FIXED_FRAMES = 256
 STREAM_START = 5  # of the counter-based noise; the chains use the smaller numbers
 
 MakePotential = Callable[[Prepared, ResidentData, Prior], Potential]
@@ -87,6 +91,13 @@ class Chains:
         """The weight matrices that a matrix mass acts on."""
         return self.config.sampler.blocks(self.potential.model.layout.shapes)
 
+    @property
+    def fixed_frames(self) -> torch.Tensor:
+        """Numbers of the training frames on which u is compared from cycle to cycle, on the device."""
+        size = self.potential.data_size
+        chosen = split(size, {"fixed": min(size, FIXED_FRAMES)}, self.config.seed)["fixed"]
+        return torch.from_numpy(chosen).to(self.device)
+
     def begin(self) -> RunState:
         """The state before the first step."""
         return RunState.start(self.start, average=self.average, blocks=self.blocks)
@@ -130,6 +141,7 @@ def make_chains(
 def describe_run(prepared: Prepared, data: Dataset, start: torch.Tensor | None = None) -> dict[str, Any]:
     """What identifies a run: its settings, its data, and the files and weights that it begins with."""
     about: dict[str, Any] = {"config": prepared.config.to_dict(), "the data": data.fingerprint()}
+    about[VALIDATION] = prepared.validation.fingerprint()
     if start is not None:
         about["the start"] = hashlib.sha256(checked_start(start, prepared).numpy().tobytes()).hexdigest()
     if prepared.center is not None:

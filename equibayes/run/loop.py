@@ -14,6 +14,7 @@ from equibayes.bayes.potential import Evaluation
 from equibayes.data.resident import ResidentData
 from equibayes.engine.select import make_stepper
 from equibayes.errors import InputError
+from equibayes.run import stationarity
 from equibayes.run.chains import Chains
 from equibayes.run.guard import Guard
 from equibayes.run.interrupt import Interrupted, collected_signals
@@ -198,6 +199,9 @@ class Loop:
             model.layout,
         )
         record["failed"] = state.failed.tolist()
+        if look.plan.collect and look.plan.temperature > 0:
+            position, fixed = state.sampler.position, chains.fixed_frames
+            record |= stationarity.at_the_end(chains.potential, position, fixed, look.plan.temperature)
         due = self.rhythm.validations and (look.plan.collect or number % self.rhythm.validations == 0)
         if chains.validation is not None and due:
             record |= validate(model, state.sampler.position, chains.validation, ~state.failed)

@@ -13,6 +13,7 @@ from equibayes.data.elements import atomic_number, symbol
 from equibayes.data.reference import EnergyReference, fit, suggest_kind
 from equibayes.data.resident import ResidentData
 from equibayes.data.splits import split
+from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig
 from equibayes.network.scales import fit_scales, force_scale
@@ -20,6 +21,10 @@ from equibayes.run.settings import SampleConfig
 
 # what `fit_scales` fills in
 TAKEN_FROM_DATA = ("type_names", "avg_num_neighbors", "per_type_energy_scales", "per_type_energy_shifts_trainable")
+
+
+# eV per atom above a ground state; more than the cohesion of any matter
+HIGHEST_RELATIVE = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +59,15 @@ class Prepared:
             data,
             r_max=self.network.r_max,
             species_of={atomic_number(name): index for index, name in enumerate(self.network.type_names)},
-            reference=[self.reference.total(structure.numbers) for structure in data],
+            reference=[self._zero_of(structure) for structure in data],
             dtype=getattr(torch, self.network.model_dtype),
             device=device,
         )
+
+    def _zero_of(self, structure: Structure) -> float:
+        """eV; NaN for a molecule whose zero the training frames do not tell: its energy is then no label."""
+        known = self.reference.knows(structure.numbers)
+        return self.reference.total(structure.numbers) if known else float("nan")
 
 
 def prepare(
@@ -141,9 +151,24 @@ def fit_reference(train: Dataset, config: SampleConfig) -> EnergyReference:
         kind, given = "given", shifts
     elif kind == "auto" and all(structure.energy is None for structure in train):
         kind, given = "given", {symbol(z): 0.0 for z in train.species}  # forces alone: no energy has a meaning
+    elif kind == "zero":
+        if given:
+            raise InputError("data.given_energies and data.energy_reference=zero both say what an energy of 0 is")
+        _check_relative(train)
+        kind, given = "given", {symbol(z): 0.0 for z in train.species}
     elif kind == "auto":
         kind = "per_structure" if suggest_kind(train) == "per_structure" else "lstsq"
     return fit(train, kind, given or None)
+
+
+def _check_relative(train: Dataset) -> None:
+    """An `InputError` where energies are totals, which a network cannot learn."""
+    largest = max((abs(s.energy) / len(s) for s in train if s.energy is not None), default=0.0)
+    if largest > HIGHEST_RELATIVE:
+        raise InputError(
+            f"{train.name}: data.energy_reference=zero, but energies are up to {largest:.4g} eV per atom, not relative to a "
+            "ground state; use data.energy_reference=lstsq"
+        )
 
 
 def make_prior(prepared: Prepared, device: torch.device | str) -> Prior:

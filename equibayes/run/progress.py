@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from statistics import fmean
 from typing import Any, Protocol, TypeVar
 
+from equibayes.sampling.diagnostics import MINIMUM_DRAWS
+
 Item = TypeVar("Item")
 Describe = Callable[[dict[str, Any]], dict[str, str]]
 """From a record to the names and texts to show."""
@@ -64,6 +66,8 @@ def describe(record: dict[str, Any]) -> dict[str, str]:
         words["held-back error"] = f"{1000 * mean('validation_force_mae'):.1f} meV/Å"
     if record.get("r_hat"):
         words["R-hat"] = f"{record['r_hat']:.2f}"
+    elif record.get("draws_per_chain") is not None:
+        words["R-hat"] = f"undefined ({record['draws_per_chain']} of {MINIMUM_DRAWS} draws)"
     return words
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from equibayes.bayes.potential import Evaluation
@@ -29,25 +30,23 @@ def make_record(
 ) -> dict[str, Any]:
     """One record after `step` steps; every list has one entry per chain.  eV and Å."""
     kinetic = diagnostics.kinetic_temperature(state.momentum, sampler, layout.groups)
-    configurational = diagnostics.configurational_temperature(state.position, evaluation.gradient, layout.groups)
     bound = diagnostics.temperature_rise_bound(state.mass.mass, learning_rate.to(state.mass.mass.device), data_size)
     return {
         "step": step,
         "phase": plan.phase,
         "cycle": plan.cycle,
-        "learning_rate": _numbers(learning_rate),
+        "learning_rate": numbers(learning_rate),
         "temperature": plan.temperature,
-        "log_posterior": _numbers(-evaluation.potential),
-        "force_mae": _numbers(evaluation.force_mae),
-        "force_sigma": _numbers(evaluation.force_sigma),
-        "kinetic_temperature": _numbers(diagnostics.kinetic_temperature(state.momentum, sampler)),
-        "kinetic_by_group": {name: _numbers(value) for name, value in kinetic.items()},
-        "configurational_by_group": {name: _numbers(value) for name, value in configurational.items()},
-        "temperature_rise_bound": _numbers(bound.mean(1)),
+        "log_posterior": numbers(-evaluation.potential),
+        "force_mae": numbers(evaluation.force_mae),
+        "force_sigma": numbers(evaluation.force_sigma),
+        "kinetic_temperature": numbers(diagnostics.kinetic_temperature(state.momentum, sampler)),
+        "kinetic_by_group": {name: numbers(value) for name, value in kinetic.items()},
+        "temperature_rise_bound": numbers(bound.mean(1)),
     }
 
 
-def _numbers(values: torch.Tensor) -> list[float]:
+def numbers(values: torch.Tensor) -> list[float]:
     """JSON has no NaN, so values that are not finite become None."""
     return [round_significant(value) for value in values.double().cpu().tolist()]
 
@@ -55,6 +54,20 @@ def _numbers(values: torch.Tensor) -> list[float]:
 def round_significant(value: float) -> Any:
     """Seven digits, the precision of float32; None where the value is not finite."""
     return float(f"{value:.7g}") if value == value and abs(value) != float("inf") else None
+
+
+def trace(values: list[Any], chains: list[int]) -> np.ndarray:
+    """Records × chains (× quantities) -> [chains, draws, …].  A record with a gap (after a rollback) is left out."""
+    if not values:
+        return np.zeros((len(chains), 0))
+    table = np.array(values, dtype=float)[:, chains]
+    whole = np.isfinite(table).reshape(len(table), -1).all(axis=1)
+    return np.swapaxes(table[whole], 0, 1)
+
+
+def rounded(value: float) -> float | None:
+    """Five digits for a person; None where the value is not finite."""
+    return float(f"{value:.5g}") if np.isfinite(value) else None
 
 
 class MetricsLog:

@@ -23,8 +23,8 @@ class DataSettings:
 
     energy_reference: str = setting(
         "auto",
-        "the zero of energy; auto: chosen from the data",
-        ("auto", "lstsq", "isolated", "per_structure", "given"),
+        "the zero of energy; auto: chosen from the data; zero: that of the labels, such as the ground state of each molecule",
+        ("auto", "lstsq", "isolated", "per_structure", "given", "zero"),
     )
     given_energies: dict[str, float] = setting({}, "per-species energies, eV, for energy_reference: given")
     validation: int = setting(30, "frames held back to monitor the run and to calibrate afterwards", at_least=0)
@@ -247,6 +247,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper-pedot": merge(
         _PAPER,
         {
+            "data": {"energy_reference": "zero"},
             "burn_in": {"steps": 500_000, "batch_size": 10, "freeze_mass": 0.2, "noise_free": 0.0},
             "cycles": {"batch_size": 10},
         },

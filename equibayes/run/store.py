@@ -23,6 +23,8 @@ from equibayes.run.records import MetricsLog
 
 CLUSTER_PLAN = "plan.json"
 """Only a run on a cluster has one."""
+VALIDATION = "the validation frames"
+"""Name of their fingerprint among what identifies a run."""
 
 
 class Store:
@@ -98,8 +100,11 @@ def clear(folder: Path) -> None:
 def check_same_run(saved: dict[str, Any], now: dict[str, Any]) -> None:
     """An `InputError` that names the first difference between a checkpoint's run and this one."""
     remedy = "resume with the same data and settings, or begin another run with another -o"
-    for key in sorted(set(saved) | set(now)):
-        if key != "config" and saved.get(key) != now.get(key):
+    changed = [key for key in sorted(set(saved) | set(now)) if key != "config" and saved.get(key) != now.get(key)]
+    # they follow from data and settings, unless they are given; the first checkpoints of format 2 do not name them
+    given = VALIDATION in changed and VALIDATION in saved
+    for key in changed:
+        if key != VALIDATION:
             raise InputError(f"--resume: {key} changed since the run began; {remedy}")
     before, after = _flat(saved.get("config", {})), _flat(now.get("config", {}))
     for key in sorted(set(before) | set(after)):
@@ -107,6 +112,8 @@ def check_same_run(saved: dict[str, Any], now: dict[str, Any]) -> None:
             raise InputError(
                 f"--resume: {key} was {before.get(key)} when the run began and is {after.get(key)} now; {remedy}"
             )
+    if given:
+        raise InputError(f"--resume: {VALIDATION} changed since the run began; {remedy}")
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

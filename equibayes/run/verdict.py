@@ -4,31 +4,32 @@ from typing import Any
 
 import numpy as np
 
+from equibayes.run.records import rounded, trace
 from equibayes.run.settings import SampleConfig
 from equibayes.run.state import RunState
-from equibayes.sampling.diagnostics import INFORMATIVE_DRAWS, convergence
+from equibayes.run.stationarity import sentence, stationarity
+from equibayes.sampling.diagnostics import convergence
 
 R_HAT_LIMIT = 1.1
 TEMPERATURE_TOLERANCE = 0.1
 RISE_LIMIT = 0.1
-LITTLE = f"below about {INFORMATIVE_DRAWS} it says little (independent draws often give 1.2 to 1.6)"
-"""What a large R-hat from few draws means."""
 
 
 def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
-    """R-hat and effective sample size of predicted forces and of the log posterior, temperatures, and `warnings`.
+    """R-hat and effective sample size of predicted forces and of ln p, drifts, temperatures, and `warnings`.
 
     Traces run over the cycles, where the mass is frozen; chains that failed or were lost are left out.
     """
     failed = [chain for chain, out in enumerate(state.failed.tolist()) if out]
     good = [chain for chain in range(len(state.failed)) if chain not in failed and chain not in state.lost]
     late = _late(state.history)
-    kinetic = _trace([r["kinetic_temperature"] for r in late or state.history[-1:]], good)
-    rise = _trace([r["temperature_rise_bound"] for r in late], good)
+    kinetic = trace([r["kinetic_temperature"] for r in late or state.history[-1:]], good)
+    rise = trace([r["temperature_rise_bound"] for r in late], good)
     verdict: dict[str, Any] = {
         **agreement(state.history, good),
-        "kinetic_temperature": _rounded(float(kinetic.mean())) if kinetic.size else None,
-        "temperature_rise_bound": _rounded(float(rise.max(initial=0.0))),
+        "stationarity": stationarity(state.history, good, config.sampler.temperature),
+        "kinetic_temperature": rounded(float(kinetic.mean())) if kinetic.size else None,
+        "temperature_rise_bound": rounded(float(rise.max(initial=0.0))),
         **_learned(state.history, good),
         "failed_chains": failed,
         "lost_chains": {str(chain): why for chain, why in state.lost.items()},
@@ -41,9 +42,11 @@ def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
 def agreement(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
     """R-hat and effective sample size over the chains `good`, or why they are undefined."""
     late = _late(history)
-    probes = _trace([r["probes"] for r in late if "probes" in r], good)
+    probes = trace([r["probes"] for r in late if "probes" in r], good)
     rhat_probes, ess_probes, reason = _worst(probes)
-    rhat_posterior, ess_posterior, _ = _worst(_trace([r["log_posterior"] for r in late], good))
+    rhat_posterior, ess_posterior, _ = _worst(trace([r["log_posterior"] for r in late], good))
+    if not probes.size and late:
+        reason = "no held-back frames were evaluated in the cycles"
     return {
         "r_hat_forces": rhat_probes,
         "ess_forces": ess_probes,
@@ -52,11 +55,6 @@ def agreement(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
         "ess_log_posterior": ess_posterior,
         "convergence_undefined_because": reason,
     }
-
-
-def too_few_draws(verdict: dict[str, Any]) -> bool:
-    """Whether R-hat comes from so few draws per chain that it says little; earlier files do not tell."""
-    return verdict.get("draws_per_chain", INFORMATIVE_DRAWS) < INFORMATIVE_DRAWS
 
 
 def _learned(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
@@ -68,8 +66,8 @@ def _learned(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
     energy, no_energy = _last_seen(history, good, "energy_mae"), _last_seen(history, good, "energy_unlearned")
     forces, no_forces = _last_seen(history, good, "force_mae"), _last_seen(history, good, "force_unlearned")
     return {
-        "validation_energy_mae": _rounded(float(np.median(energy))) if energy.size else None,
-        "validation_energy_unlearned": _rounded(float(np.median(no_energy))) if no_energy.size else None,
+        "validation_energy_mae": rounded(float(np.median(energy))) if energy.size else None,
+        "validation_energy_unlearned": rounded(float(np.median(no_energy))) if no_energy.size else None,
         "chains_without_energies": [chain for chain, bad in zip(good, energy > no_energy) if bad],
         "chains_without_forces": [chain for chain, bad in zip(good, forces > no_forces) if bad],
     }
@@ -88,41 +86,24 @@ def _late(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [record for record in history if record["phase"] == "cycle"]
 
 
-def _trace(values: list[Any], chains: list[int]) -> np.ndarray:
-    """Records × chains (× quantities) -> [chains, draws, …].  A record with a gap (after a rollback) is left out."""
-    if not values:
-        return np.zeros((len(chains), 0))
-    table = np.array(values, dtype=float)[:, chains]
-    whole = np.isfinite(table).reshape(len(table), -1).all(axis=1)
-    return np.swapaxes(table[whole], 0, 1)
-
-
 def _worst(draws: np.ndarray) -> tuple[float | None, float | None, str | None]:
     """Largest R-hat and smallest effective sample size over all quantities."""
     found = convergence(draws)
     if np.isnan(found.r_hat).all():
         return None, None, found.reason
-    return _rounded(float(np.nanmax(found.r_hat))), _rounded(float(np.nanmin(found.ess))), found.reason
+    return rounded(float(np.nanmax(found.r_hat))), rounded(float(np.nanmin(found.ess))), found.reason
 
 
 def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
     words = []
     r_hat, target = verdict["r_hat_forces"], config.sampler.temperature
-    if r_hat is None:
-        words.append(
-            f"whether the chains agree cannot be told ({verdict['convergence_undefined_because'] or 'no validation frames'}); "
-            "more cycles would tell"
-        )
-    elif r_hat > R_HAT_LIMIT and config.chains > 1 and too_few_draws(verdict):
-        words.append(
-            f"R-hat of predicted forces is {r_hat:.2f} from {verdict['draws_per_chain']} draws per chain: {LITTLE}, so whether "
-            "the chains agree is undecided; more cycles would tell"
-        )
-    elif r_hat > R_HAT_LIMIT and config.chains > 1:
+    if r_hat is not None and r_hat > R_HAT_LIMIT and config.chains > 1:
         words.append(
             f"R-hat of predicted forces is {r_hat:.2f} (1 means agreement): each chain stays near its own solution, so the "
             "spread over chains is the uncertainty, and one chain alone would be overconfident. Longer cycles bring them together"
         )
+    if verdict["stationarity"]["moving"]:
+        words.append(f"{sentence(verdict['stationarity'])}; raise burn_in.steps, or take more cycles (--samples)")
     kinetic = verdict["kinetic_temperature"]
     if target > 0 and kinetic is not None and abs(kinetic / target - 1) > TEMPERATURE_TOLERANCE:
         words.append(
@@ -162,7 +143,3 @@ def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
         for reason in reasons
     ]
     return words
-
-
-def _rounded(value: float) -> float | None:
-    return float(f"{value:.5g}") if np.isfinite(value) else None

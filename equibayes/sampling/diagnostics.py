@@ -1,12 +1,12 @@
-"""Is the chain at the right temperature, and have the chains converged to the same distribution?
+"""Is the chain at the right temperature, does it still drift, and have the chains converged to the same distribution?
 
 Temperatures, one value per chain, for all parameters or by named group (a layer):
 
     kinetic           mean(r²)/c   c = 1 (``baoa``) or 1/(1−α/2) (``paper``, whose r is wider by that much)
     configurational   θ·∇u/d       E[(θ−c)·∇u] = dT for any density exp(−u/T) and any constant c
 
-Both equal T in equilibrium.  The kinetic one reacts within ten steps and watches the integrator; the configurational
-one watches θ itself, needs the whole posterior to be explored, and fluctuates with the minibatch.
+Both equal T in equilibrium.  The kinetic one reacts within ten steps and watches the integrator.  The configurational
+one needs many independent θ and is for targets with known moments: see :func:`configurational_temperature`.
 
 Heating by minibatches.  Independent draws whose gradient per configuration ∇û/N has variance B raise the temperature
 of θ to T_eff, with (``baoa``: times 1−α/2)
@@ -15,11 +15,21 @@ of θ to T_eff, with (``baoa``: times 1−α/2)
 
 Agreement over samples: rank-normalised split R̂ and effective sample size (Vehtari, Gelman, Simpson, Carpenter,
 Bürkner 2021), for scalar functions of the state such as predictions and the log posterior.  Weights have symmetries
-(permuted channels are the same model), so weights themselves are not judged.  R̂ needs at least 4 draws per chain to be
-computed, and about 20 to be informative: with 4 to 8 independent draws the largest of 16 quantities is 1.6 to 1.2.
+(permuted channels are the same model), so weights themselves are not judged.  Below 20 draws per chain both are
+undefined here: with 4 to 8 independent draws the largest of 16 values of R̂ is 1.6 to 1.2.
+
+Stationarity needs three draws per chain only, because the scatter at equilibrium is known.  With x_c the value at the
+end of cycle c, the drift is the least-squares slope over c.  In equilibrium its variance is at most (scatter of x)²
+times the largest Σ_cd w_c w_d ρ^|c−d| over 0 ≤ ρ < 1, for any chain whose autocorrelation is a mixture of such powers
+(reversible dynamics).  A drift beyond that is none of equilibrium:
+
+    u          scatter T √(P/2): that of P harmonic degrees of freedom
+    |θ|²/d     scatter at most 2 √(qT/d), q its mean, for N(0, I) times any log-concave likelihood
+    forces     the change of the predictions from cycle to cycle has a constant size; tested between chains
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -29,9 +39,8 @@ from equibayes.errors import InputError
 from equibayes.sampling.sghmc import SGHMCConfig
 
 Groups = Mapping[str, slice]
-MINIMUM_DRAWS = 4
-INFORMATIVE_DRAWS = 20
-"""Draws per chain below which a large R̂ does not show that the chains differ."""
+MINIMUM_DRAWS = 20
+"""Draws per chain below which R̂ of independent draws is far from 1, so that it says nothing about the chains."""
 
 
 @overload
@@ -55,7 +64,11 @@ def configurational_temperature(
 def configurational_temperature(
     position: torch.Tensor, gradient: torch.Tensor, groups: Groups | None = None, center: torch.Tensor | None = None
 ) -> torch.Tensor | dict[str, torch.Tensor]:
-    """(θ−c)·∇u/d of θ and ∇u [K, P]: [K], or by group.  ``center`` c: near the mean of θ it lowers the scatter."""
+    """(θ−c)·∇u/d of θ and ∇u [K, P]: [K], or by group.  ``center`` c: near the mean of θ it lowers the scatter.
+
+    Not recorded in runs.  With curvatures λ_i and means μ_i of θ_i − c the value at one θ has the variance
+    Σ (2 + λ_i μ_i²)/d², also with the exact gradient, so that averages over minibatches do not help.
+    """
     displacement = position if center is None else position - center
     return _mean(displacement * gradient, groups)
 
@@ -92,14 +105,18 @@ def convergence(draws: np.ndarray) -> Convergence:
     chains, length, *rest = draws.shape
     undefined = np.full(rest, np.nan)
     if length < MINIMUM_DRAWS:
-        too_few = f"{length} draws per chain are too few for R-hat and ESS: at least {MINIMUM_DRAWS} are needed"
-        return Convergence(undefined, undefined.copy(), too_few)
+        return Convergence(undefined, undefined.copy(), too_few_draws(length))
     columns = draws.reshape(chains, length, -1)
     table = np.array([_r_hat_and_ess(columns[..., q]) for q in range(columns.shape[-1])]).reshape(*rest, 2)
     reason = None
     if np.isnan(table).any():
         reason = "some quantities are not finite, or the same in every draw, so R-hat and ESS are undefined for them"
     return Convergence(table[..., 0], table[..., 1], reason)
+
+
+def too_few_draws(draws: int) -> str:
+    """Why R̂ and ESS are undefined."""
+    return f"{draws} draws per chain are too few for R-hat and ESS: at least {MINIMUM_DRAWS} are needed"
 
 
 def _r_hat_and_ess(draws: np.ndarray) -> tuple[float, float]:
@@ -152,3 +169,82 @@ def _ess(z: np.ndarray) -> float:
     remainder = max(0.0, float(ρ[2 * kept])) if kept < len(pairs) else 0.0  # half of the first pair that is cut
     τ = -1 + 2 * np.minimum.accumulate(pairs[:kept]).sum() + remainder
     return float(chains * n / max(τ, 1 / np.log10(chains * n)))
+
+
+FALSE_ALARM = 1e-3
+"""Probability that chains in equilibrium are said to move, for each of the three quantities."""
+MINIMUM_ENDS = 3
+"""Ends of cycles from which a drift is judged."""
+
+
+class Drift(NamedTuple):
+    """Slope per cycle of each chain [K], and the largest standard deviation that it has in equilibrium."""
+
+    slope: np.ndarray
+    deviation: float
+    moving: bool
+
+    @property
+    def mean(self) -> float:
+        return float(self.slope.mean())
+
+
+def drift(draws: np.ndarray, scatter: float, level: float = FALSE_ALARM) -> Drift:
+    """Drift of a quantity ``draws`` [K, C] at the ends of C cycles whose standard deviation in equilibrium is known.
+
+    It is moving where the mean over chains or a single chain is beyond the normal quantile of K + 1 tests together.
+    """
+    draws = np.asarray(draws, dtype=np.float64)
+    chains, ends = draws.shape
+    slope = draws @ _slope_weights(ends)
+    deviation = scatter * largest_slope_deviation(ends)
+    limit = -float(torch.special.ndtri(torch.tensor(level / (2 * (chains + 1)), dtype=torch.float64)))
+    moving = max(np.abs(slope).max(), np.abs(slope.mean()) * np.sqrt(chains)) > limit * deviation
+    return Drift(slope, deviation, bool(moving))
+
+
+@cache
+def largest_slope_deviation(ends: int) -> float:
+    """Standard deviation of the slope over ``ends`` values of unit variance, for the worst autocorrelation ρ^|c−d|."""
+    w, lag = _slope_weights(ends), np.abs(np.subtract.outer(np.arange(ends), np.arange(ends)))
+    return float(np.sqrt(max(w @ ρ**lag @ w for ρ in np.linspace(0, 1, 200, endpoint=False))))
+
+
+def _slope_weights(ends: int) -> np.ndarray:
+    """w with slope = Σ w_c x_c."""
+    centred = np.arange(ends) - (ends - 1) / 2
+    return centred / np.square(centred).sum()
+
+
+class Growth(NamedTuple):
+    """Slope per cycle of ln(size of the change of predictions), its standard error over chains; NaN where undefined."""
+
+    slope: float
+    error: float
+    moving: bool
+
+
+def growth(predictions: np.ndarray, level: float = FALSE_ALARM) -> Growth:
+    """Whether predictions [K, C, Q] at the ends of C cycles change by more, or by less, from cycle to cycle.
+
+    The size of a change is the root mean square over the Q quantities.  In equilibrium its slope is symmetric about 0,
+    so that the mean over K ≥ 3 chains is tested with Student's t.
+    """
+    chains, ends = predictions.shape[:2]
+    if chains < 3 or ends < MINIMUM_ENDS:
+        return Growth(np.nan, np.nan, False)
+    changes = np.sqrt(np.square(np.diff(predictions, axis=1)).mean(axis=2))
+    if not (changes > 0).all():
+        return Growth(np.nan, np.nan, False)
+    slopes = np.log(changes) @ _slope_weights(ends - 1)
+    mean, error = float(slopes.mean()), float(slopes.std(ddof=1) / np.sqrt(chains))
+    return Growth(mean, error, abs(mean) > _student_quantile(1 - level / 2, chains - 1) * error)
+
+
+@cache
+def _student_quantile(probability: float, degrees: int) -> float:
+    """With t = √ν tan φ the density of φ is cos(φ)^(ν−1); integrated by the trapezoidal rule."""
+    φ = np.pi / 2 * (1 - np.logspace(0, -8, 20_001))
+    density = np.cos(φ) ** (degrees - 1)
+    mass = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(φ))])
+    return float(np.sqrt(degrees) * np.tan(np.interp(2 * probability - 1, mass / mass[-1], φ)))

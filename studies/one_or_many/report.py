@@ -179,7 +179,8 @@ def readme(found: dict[str, Found], folder: Path, drawn: Sequence[str], missing:
     lines += [
         "R-hat and effective sample size (ESS) are of the force components predicted for the held-back frames, over chains and draws; "
         "`within chains` and `chain means`: standard deviation of draws within a chain and of the chain means, RMS over these "
-        "components, meV/Å. `s`: steps times the time per step, on a GPU shared with other processes.",
+        "components, meV/Å. `s`: steps times the time per step, on a GPU shared with other processes. "
+        "Values from fewer than 20 draws per chain say little; the present version leaves them undefined.",
     ]
     return wrapped("\n".join(lines)) + "\n"
 

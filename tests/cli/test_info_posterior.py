@@ -38,7 +38,7 @@ def test_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = explained(file, capsys).splitlines()
     words = {line.split()[0]: line for line in lines}
     assert "ethanol.posterior" in words["posterior"]
-    assert "kB, format 2, written by equibayes" in words["posterior"]
+    assert "kB, format 3, written by equibayes" in words["posterior"]
     assert "bundled:ethanol@0:20: 16 frames with 144 atoms to learn from, 4 held back" in words["data"]
     assert "fingerprint" in lines[2]
     assert "species H, C, O" in lines[2]
@@ -47,12 +47,11 @@ def test_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "SGHMC (baoa) at temperature 1; prior normal around 0, width 1, readout 0.5" in words["sampler"]
     assert "4 from 2 chains, taken between steps 40 and 64, stored as float16" in words["samples"]
     assert "meV/Å on held-back frames" in words["force"]
-    assert "cannot be told" in words["convergence"]
+    assert "R-hat undefined (3 draws per chain are too few" in words["convergence"]
     assert "of the momenta (1 is right); minibatches add at most" in words["temperature"]
     assert "reference lstsq: H -" in words["energy"]
     assert words["units"].endswith("energy eV, force eV/Å, length Å, stress eV/Å³")
     assert "none: σ as predicted by the model" in words["calibration"]
-    assert "more cycles would tell" in words["note"]
 
 
 def test_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,8 +91,24 @@ def test_verdicts_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "note" not in out
     out = explained(changed(file, verdict={**good, "r_hat_forces": 2.5}), capsys)
     assert "2.50 (1 is agreement; here the chains stay apart)" in out
-    out = explained(changed(file, verdict={**good, "r_hat_forces": 2.5, "draws_per_chain": 8}), capsys)
-    assert "2.50 (8 draws per chain; below about 20 it says little" in out
+    why = "8 draws per chain are too few for R-hat and ESS: at least 20 are needed"
+    few = {**good, "r_hat_forces": None, "draws_per_chain": 8, "convergence_undefined_because": why}
+    out = explained(changed(file, verdict=few), capsys)
+    assert f"convergence  R-hat undefined ({why})\n" in out
+
+
+def test_whether_the_chains_descend(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Too few draws here; a verdict of an earlier version says nothing."""
+    out = explained(file, capsys)
+    assert "still descending cannot be told: 2 of at least 3 draws per chain; raise samples" in out
+    verdict = {name: value for name, value in load(file).verdict.items() if name != "stationarity"}
+    out = explained(changed(file, verdict=verdict), capsys)
+    assert "cannot be told: u at the ends of cycles was not recorded by the version that sampled it" in out
+    measured = {"potential_drift": -630.0, "potential_scatter": 148.0, "moving": ["potential"]}
+    moves = {**verdict, "stationarity": measured, "warnings": ["more cycles would tell", "lower cycles.peak"]}
+    out = explained(changed(file, verdict=moves), capsys)
+    assert out.endswith("note         more cycles would tell\n             lower cycles.peak\n")
+    assert "u falls by 630 nats per cycle, 4.3 times its equilibrium scatter: the chains are still descending" in out
 
 
 def test_a_senseless_calibration(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,6 +151,7 @@ def test_words_of_a_calibrated_model(full: tuple[Page, str]) -> None:
     assert re.search(r"errors are 2\.[4-6]\d? times as wide as σ says", far)
     assert re.search(r"shifted against near: errors \d+\.?\d* times, σ [34]\.\d+ times as large", words)
     assert "The chains agree: R-hat of predicted forces 1.02" in words
+    assert "Whether the chains are still descending cannot be told: u at the ends of cycles was not recorded" in words
     assert "without recalibration" in words
     result = made_up()
     mae = float(np.abs(result.force_error).mean())
@@ -241,7 +242,7 @@ def test_one_sample_and_an_empty_history(tmp_path: Path) -> None:
     result = replace(result, force_epistemic=np.zeros_like(result.force_sigma))
     page, _ = report(tmp_path, [result], bare)
     assert "1 posterior sample from 1 chain." in page.words
-    assert "Whether the chains agree cannot be told: the run left no diagnostics" in page.words
+    assert "R-hat is undefined: the run left no diagnostics" in page.words
     assert "Learning history: the posterior file holds no history" in page.words
     assert "0 % of σ² is disagreement" in page.words.replace("\u00a0", " ")
 

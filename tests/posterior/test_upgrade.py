@@ -1,8 +1,8 @@
 """Files written by earlier versions load, predict and resume; each version has a stored sample in `files/`.
 
-`v1` was written by the last commit with format 1, `v1-first` by one of the first, which had fewer settings.  Both are
-runs of 36 steps with 2 chains on bundled ethanol; `.posterior` is the result and `.run` the same run stopped after
-step 30.
+`v1` was written by the last commit with format 1, `v1-first` by one of the first, which had fewer settings, and `v2` by
+the last with posteriors of format 2.  All are runs of 36 steps with 2 chains on bundled ethanol; `.posterior` is the
+result and `.run` the same run stopped after step 30.
 """
 
 import json
@@ -23,14 +23,14 @@ from equibayes.posterior.calibrate import store
 from equibayes.posterior.file import FORMAT, load, read
 from equibayes.posterior.sample import sample
 from equibayes.posterior.summary import PosteriorSummary
-from equibayes.posterior.upgrade import posterior_1_to_2
+from equibayes.posterior.upgrade import posterior_1_to_2, posterior_2_to_3
 from equibayes.run import checkpoint
 from equibayes.run.settings import SampleConfig
 from equibayes.run.upgrade import settings_1_to_2
 from tests.runs import ethanol_frames
 
 FILES = Path(__file__).parent / "files"
-STORED = ["v1", "v1-first"]
+STORED = ["v1", "v1-first", "v2"]
 
 
 @pytest.mark.parametrize("name", STORED)
@@ -43,6 +43,31 @@ def test_an_old_posterior_loads_and_predicts(name: str) -> None:
     prediction = posterior.predict(ethanol_frames(1)[0])
     assert np.isfinite(prediction.forces).all()
     assert dict(PosteriorSummary(FILES / f"{name}.posterior").lines())["chains"].startswith("2, seed 0; 36 steps")
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_an_old_posterior_does_not_say_whether_its_chains_moved(name: str) -> None:
+    """Few draws: a reason in place of R-hat, and no warning about it."""
+    verdict = load(FILES / f"{name}.posterior").verdict
+    assert verdict["r_hat_forces"] is None
+    assert verdict["convergence_undefined_because"].startswith("2 draws per chain are too few")
+    assert verdict["stationarity"]["moving"] is None
+    assert "was not recorded" in verdict["stationarity"]["undefined_because"]
+    assert not any("whether the chains agree" in word for word in verdict["warnings"])
+
+
+def test_r_hat_of_few_draws_is_forgotten() -> None:
+    """Of many it is kept."""
+    for draws, kept in ((19, None), (20, 1.4)):
+        words = ["R-hat of predicted forces is 1.40 from 19 draws per chain: …", "lower cycles.peak"]
+        verdict = {"r_hat_forces": 1.4, "ess_forces": 9.0, "r_hat_log_posterior": 1.1, "warnings": words}
+        header = {"verdict": verdict, "history": [{"phase": "cycle", "validation_force_mae": [0.1]}] * draws}
+        posterior_2_to_3(header)
+        assert (verdict["r_hat_forces"], verdict["draws_per_chain"]) == (kept, draws)
+        assert len(verdict["warnings"]) == (1 if kept is None else 2)
+    empty: dict[str, Any] = {"verdict": {}, "history": []}
+    posterior_2_to_3(empty)
+    assert empty["verdict"] == {}, "made by a program, without a run"
 
 
 @pytest.mark.parametrize("name", STORED)
@@ -70,7 +95,7 @@ def test_an_old_settings_file_names_what_is_gone() -> None:
 def test_a_calibration_is_stored_in_the_present_format(tmp_path: Path) -> None:
     path = tmp_path / "a.posterior"
     store(FILES / "v1-first.posterior", path, {"any": 1})
-    header, tensors = tensor_file.read(path, format=FORMAT, version=2, what="posterior file")
+    header, tensors = tensor_file.read(path, format=FORMAT, version=3, what="posterior file")
     assert header["calibration"] == {"any": 1}
     assert torch.equal(tensors["samples"], read(FILES / "v1-first.posterior")[1]["samples"])
 
@@ -106,7 +131,7 @@ def test_settings_that_became_constants() -> None:
 def test_versions_that_never_were(version: Any, tmp_path: Path) -> None:
     header = {"format": FORMAT, "format_version": version}
     save_file({"samples": torch.zeros(1, 3)}, tmp_path / "a", {"equibayes": json.dumps(header)})
-    with pytest.raises(InputError, match="this equibayes reads format 2; use the equibayes that wrote it"):
+    with pytest.raises(InputError, match="this equibayes reads format 3; use the equibayes that wrote it"):
         load(tmp_path / "a")
 
 

@@ -79,7 +79,7 @@ def test_chains_that_disagree_are_seen_over_groups() -> None:
     """Each group agrees with itself; only the pool sees that they are apart."""
     rng = torch.Generator().manual_seed(0)
     groups = [Group([0, 1]), Group([2, 3])]
-    for step in range(20):
+    for step in range(40):
         for group, middle in zip(groups, (0.0, 10.0)):
             values = (middle + torch.randn(2, generator=rng, dtype=torch.float64)).tolist()
             group.records[step] = record(step, values)

@@ -46,6 +46,9 @@ def test_numbers_with_units() -> None:
         "temperature": "0.90",
         "held-back error": "200.0 meV/Å",
     }
+    assert describe({**RECORD, "r_hat": 1.25, "draws_per_chain": 20})["R-hat"] == "1.25"
+    assert describe({**RECORD, "r_hat": None, "draws_per_chain": 8})["R-hat"] == "undefined (8 of 20 draws)"
+    assert "R-hat" not in describe({**RECORD, "r_hat": None, "draws_per_chain": None}), "no cycle yet"
     assert describe({**RECORD, "phase": "burn_in", "kinetic_temperature": [None]})["phase"] == "burn-in"
 
 
@@ -196,7 +199,11 @@ def test_metrics_are_json_lines(run_folder: Path) -> None:
         for name in ("learning_rate", "log_posterior", "force_mae", "force_sigma", "kinetic_temperature"):
             assert len(entry[name]) == 2
             assert all(math.isfinite(value) for value in entry[name])
-        assert set(entry["kinetic_by_group"]) == set(entry["configurational_by_group"]) == groups
+        assert set(entry["kinetic_by_group"]) == groups
+        assert "configurational_by_group" not in entry, "one minibatch says nothing about it"
+        ends = entry["step"] in (40, 64)
+        assert [name in entry for name in ("fixed_potential", "weights_by_group")] == [ends, ends]
+        assert set(entry.get("weights_by_group", groups)) == groups
         assert len(entry["temperature_rise_bound"]) == 2
         assert entry["seconds"] >= 0
 

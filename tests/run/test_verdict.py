@@ -146,24 +146,37 @@ def test_heating_by_minibatches() -> None:
     assert "raise cycles.batch_size" in words
 
 
-def test_few_draws_say_little() -> None:
-    """A large R-hat from few draws is undecided, not bad."""
-    found = verdict(history(draws=8, offset=2.0))
-    assert found["draws_per_chain"] == 8
-    assert found["r_hat_forces"] > 1.2
+def test_few_draws_leave_agreement_undefined() -> None:
+    """A reason, and no warning: R-hat of 19 draws says nothing about the chains."""
+    found = verdict(history(draws=19, offset=2.0))
+    assert found["draws_per_chain"] == 19
+    for name in ("r_hat_forces", "ess_forces", "r_hat_log_posterior", "ess_log_posterior"):
+        assert found[name] is None
+    reason = "19 draws per chain are too few for R-hat and ESS: at least 20 are needed"
+    assert found["convergence_undefined_because"] == reason
+    assert found["warnings"] == []
+
+
+def test_a_drift_is_a_warning() -> None:
+    ends = [
+        {
+            **entry,
+            "fixed_potential": [1e4 - 100 * c] * CHAINS,
+            "fixed_scatter": 20.0,
+            "potential_scatter": 10.0,
+            "weights_by_group": {},
+            "weights_in_group": {},
+        }
+        for c, entry in enumerate(history(draws=3)[-3:])
+    ]
+    found = verdict(ends)
+    assert found["stationarity"]["moving"] == ["potential"]
     (words,) = found["warnings"]
-    assert words.startswith(
-        f"R-hat of predicted forces is {found['r_hat_forces']:.2f} from 8 draws per chain: below about 20"
+    assert words == (
+        "u falls by 100 nats per cycle, 10 times its equilibrium scatter: the chains are still descending; "
+        "raise burn_in.steps, or take more cycles (--samples)"
     )
-    assert "undecided; more cycles would tell" in words
-
-
-def test_too_few_draws_to_tell() -> None:
-    found = verdict(history(draws=3))
-    assert found["r_hat_forces"] is None
-    assert found["ess_forces"] is None
-    (words,) = found["warnings"]
-    assert words.startswith("whether the chains agree cannot be told (3 draws per chain are too few")
+    assert verdict(ends, temperature=0.0)["warnings"] == []
 
 
 def test_without_cycles_or_validation() -> None:
@@ -177,7 +190,10 @@ def test_without_cycles_or_validation() -> None:
     found = verdict(records)
     assert found["kinetic_temperature"] == 1.01
     assert found["temperature_rise_bound"] == 0.0
-    assert len(found["warnings"]) == 1
+    assert found["convergence_undefined_because"].startswith("0 draws per chain are too few")
+    assert found["warnings"] == []
+    unwatched = [{name: value for name, value in entry.items() if name != "probes"} for entry in history()]
+    assert verdict(unwatched)["convergence_undefined_because"] == "no held-back frames were evaluated in the cycles"
 
 
 def test_failed_chains_do_not_count() -> None:

@@ -96,5 +96,6 @@ def test_pedot_keeps_every_tenth_test_frame() -> None:
         "length 16": 200,
     }
     assert (len(case.train), len(case.validation)) == (100, 30)
+    assert case.settings["data"] == {"energy_reference": "zero"}, "the ground state, as in the paper"
     sets = [case.train, case.validation, *(frames for _, frames in case.tests.values())]
     assert len({s.geometry_digest() for frames in sets for s in frames}) == sum(map(len, sets))

@@ -1,5 +1,7 @@
 """The PEDOT data: the paper's splits, and runs that continue after an interruption."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +9,13 @@ import pytest
 from ase.build import molecule
 from ase.calculators.emt import EMT
 
+from equibayes.cli.main import parse
+from equibayes.cli.settings import data_and_settings
+from equibayes.data import read
+from equibayes.run.frames import frames_of
+from equibayes.run.prepare import fit_reference, prepare
 from studies.pedot import splits, trajectory
+from tests.studies.running import ROOT
 
 
 def test_training_frames_are_those_of_the_paper() -> None:
@@ -21,6 +29,24 @@ def test_training_frames_are_those_of_the_paper() -> None:
         assert (test[0], test[-1], len(test)) == (1601, 2000, 400)
     assert list(splits.TEST_STEPS[16]) == list(range(1, 2001))
     assert splits.drawn_steps(8)["train"].tolist() != splits.drawn_steps(12)["train"].tolist()
+
+
+def test_the_protocol_is_that_of_the_paper() -> None:
+    """The command of the README: 100 and 30 frames, and the ground state as zero of energy, so that energies of a
+    length that was not learned are known.  With the reference chosen from the data they are not."""
+    text = (ROOT / "studies/pedot/README.md").read_text().replace("\\\n", " ")
+    (command,) = re.findall(r"^equibayes (sample .*)$", text, re.MULTILINE)
+    arguments = parse(command.split())
+    names, config = data_and_settings(arguments)
+    train, validation, config = frames_of([ROOT / name for name in names], ROOT / arguments.validation, config)
+    prepared = prepare(train, config, validation)
+    assert (len(prepared.train), len(prepared.validation)) == (100, 30)
+    chain = read(ROOT / "studies/pedot/data/pedot_16.npz@0")[0]
+    assert prepared.reference.knows(chain.numbers)
+    assert {prepared.reference.total(s.numbers) for s in (*prepared.train, chain)} == {0.0}
+    assert np.isfinite(prepared.resident(prepared.validation[:2], "cpu").energy.numpy()).all()
+    automatic = replace(config, data=replace(config.data, energy_reference="auto"))
+    assert not fit_reference(train, automatic).knows(chain.numbers)
 
 
 def test_a_run_continues_where_it_was(tmp_path: Path) -> None:

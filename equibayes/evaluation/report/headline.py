@@ -12,18 +12,21 @@ _SIGNS = {"right": "●", "over": "▲", "under": "▼", "unknown": "○"}
 
 def headline(content: Content) -> Html:
     agreement, kind = words.chains(content.posterior)
+    descent, moving = words.descent(content.posterior)
     return section(
         "summary",
         "In short",
         tag("div", *(_card(each) for each in content.sets), class_="cards"),
         items(words.shift(content.sets), "compare"),
         tag("p", _badge(_AGREEMENT[kind], kind), " ", agreement),
+        tag("p", _badge(_DESCENT[moving], moving), " ", descent),
         warnings_box(words.warnings(content.posterior)),
         tag("p", _sigma_is(content.posterior), class_="hint"),
     )
 
 
 _AGREEMENT = {"right": "chains agree", "over": "chains differ", "unknown": "agreement unknown"}
+_DESCENT = {"right": "no drift", "over": "still drifting", "unknown": "drift unknown"}
 
 
 def _card(numbers: Numbers) -> Html:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import floor, log10
+from typing import Any
 
 from equibayes.evaluation.columns import ABSENT, Column, select
 from equibayes.evaluation.figures.sets import species_rows
@@ -75,11 +76,11 @@ def species(sets: Sequence[Numbers]) -> Html | None:
 
 
 def diagnostics(posterior: Posterior) -> Html | None:
-    """R-hat, effective sample size and temperatures, each with what it should be."""
+    """R-hat, effective sample size, drifts and temperatures, each with what it should be."""
     found = posterior.verdict
     if not found:
         return None
-    agreement = "1; below 1.1 the chains agree; from fewer than 20 draws per chain it says little"
+    agreement = "1; below 1.1 the chains agree; undefined with fewer than 20 draws per chain"
     lines = [
         ("R-hat of predicted forces", "r_hat_forces", ".3f", agreement),
         ("effective sample size, forces", "ess_forces", ".0f", "large: at least some tens per chain"),
@@ -92,11 +93,32 @@ def diagnostics(posterior: Posterior) -> Html | None:
         [name, format(found[key], form) if isinstance(found.get(key), (int, float)) else ABSENT, right]
         for name, key, form, right in lines
     ]
+    rows += _drifts(found.get("stationarity") or {})
     failed = found.get("failed_chains") or []
     rows.append(["chains abandoned", ", ".join(map(str, failed)) or "none", "none"])
     events = found.get("events") or []
     rows.append(["interventions of the guard", str(len(events)), "none or few"])
     return table("Diagnostics of the chains, without unit", ["quantity", "value", "expected"], rows, words=(0, 2))
+
+
+def _drifts(found: dict[str, Any]) -> list[list[str]]:
+    """Drifts over the ends of cycles, with their standard deviation in equilibrium; nothing where it is unknown."""
+    if found.get("moving") is None:
+        return []
+    rows = [
+        [
+            "drift of u per cycle, nats",
+            f"{found['potential_drift']:.4g}",
+            f"0 ± {found['potential_drift_error']:.2g} (u itself scatters by {found['potential_scatter']:.3g})",
+        ]
+    ]
+    if found["force_change_growth"] is not None:
+        grown = f"{found['force_change_growth']:.3f} ± {found['force_change_growth_error']:.2g}"
+        rows.append(["change of predicted forces per cycle, each relative to the one before", grown, "1"])
+    for name, group in found["weights_by_group"].items():
+        value = f"{group['last']:.3g}, {group['drift']:+.2g} per cycle" + (" (drifts)" if group["moving"] else "")
+        rows.append([f"θ² per weight of {name}, in units of the prior", value, "constant"])
+    return rows
 
 
 def _table(caption: str, numbers: Sequence[Numbers], columns: list[Shown]) -> Html:

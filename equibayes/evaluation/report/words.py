@@ -7,7 +7,8 @@ from equibayes.evaluation.print_tables import by_reason
 from equibayes.evaluation.report.numbers import Numbers, counted, digits, kcal, mev, percent
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
-from equibayes.run.verdict import LITTLE, R_HAT_LIMIT, too_few_draws
+from equibayes.run.stationarity import EARLIER, sentence, undefined
+from equibayes.run.verdict import R_HAT_LIMIT
 
 # σ within this factor of the errors counts as right: a few hundred labelled atoms do not tell it better
 TOLERANCE = 1.1
@@ -127,16 +128,21 @@ def chains(posterior: Posterior) -> tuple[str, str]:
     r_hat, ess = found.get("r_hat_forces"), found.get("ess_forces")
     if not isinstance(r_hat, (int, float)):
         why = found.get("convergence_undefined_because") or "the run left no diagnostics"
-        return f"{origin} Whether the chains agree cannot be told: {why}.", "unknown"
+        return f"{origin} R-hat is undefined: {why}.", "unknown"
     size = f", effective sample size {ess:.0f}" if isinstance(ess, (int, float)) else ""
     measured = f"R-hat of predicted forces {r_hat:.2f}"
     if r_hat <= R_HAT_LIMIT:
         return f"{origin} The chains agree: {measured} (1 is agreement){size}.", "right"
-    if too_few_draws(found):
-        draws = f"{found['draws_per_chain']} draws per chain; {LITTLE}"
-        return f"{origin} Whether the chains agree is undecided: {measured} ({draws}).", "unknown"
     apart = f"The chains stay apart: {measured} (1 is agreement){size}."
     return f"{origin} {apart} Their disagreement is part of σ.", "over"
+
+
+def descent(posterior: Posterior) -> tuple[str, str]:
+    """Whether the chains are still on their way, and a kind as in `verdict`."""
+    found = (posterior.verdict or {}).get("stationarity") or undefined(EARLIER)
+    text = sentence(found)
+    kind = "unknown" if found.get("moving") is None else "over" if found["moving"] else "right"
+    return f"{text[:1].upper()}{text[1:]}.", kind
 
 
 def samples(posterior: Posterior) -> str:
@@ -166,8 +172,8 @@ _METHODS = {
 
 
 def warnings(posterior: Posterior) -> list[str]:
-    """Warnings of the run itself."""
-    given = (posterior.verdict or {}).get("warnings") or []
+    """Warnings of the run itself, and notes on its data."""
+    given = [*((posterior.verdict or {}).get("warnings") or []), *((posterior.data or {}).get("notes") or [])]
     return [str(line)[:1].upper() + str(line)[1:] + ("" if str(line).endswith(".") else ".") for line in given]
 
 

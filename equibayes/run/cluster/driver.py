@@ -255,7 +255,11 @@ class ClusterRun:
             self.shown = record["step"]
             if now - self.looked >= LOOK:
                 self.looked, self.agreement = now, self.pool.agreement()
-            self.display.show({**record, "r_hat": self.agreement.get("r_hat_forces")})
+            shown = {
+                "r_hat": self.agreement.get("r_hat_forces"),
+                "draws_per_chain": self.agreement.get("draws_per_chain"),
+            }
+            self.display.show({**record, **shown})
         self.display.advance(self.pool.mean_step())
         count = min((len(crew.group.samples) for crew in self.crews if crew.group.lost is None), default=0)
         if count > self.samples:

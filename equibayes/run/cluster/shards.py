@@ -73,6 +73,15 @@ class ShardedPotential(Potential):
     def data_size(self) -> int:
         return self.total
 
+    def own(self, frames: torch.Tensor) -> torch.Tensor:
+        return frames[frames % self.shard.of == self.shard.rank] // self.shard.of
+
+    def summed(self, sums: torch.Tensor) -> torch.Tensor:
+        """Every process must call it."""
+        sums = sums.clone()
+        distributed.all_reduce(sums)
+        return sums
+
     def __call__(
         self, position: torch.Tensor, indices: torch.Tensor, feature_mask: torch.Tensor | None = None
     ) -> Evaluation:
