@@ -99,13 +99,16 @@ def lay_out(
     wanted = config.network if network is None else replace(network, per_type_energy_shifts=told)
     if center is not None:
         wanted = _with_scales_of(wanted, center.network)
+    energies = [s.energy - reference.total(s.numbers) for s in train if s.energy is not None]
+    if energies and reference.kind in ("isolated", "given") and wanted.per_type_energy_shifts_trainable is None:
+        # several eV/atom of cohesion remain, which the weights alone hardly learn
+        wanted = replace(wanted, per_type_energy_shifts_trainable=True)
     scaled = fit_scales(wanted, train)
     shifts = {name: reference.shifts.get(atomic_number(name), 0.0) for name in scaled.type_names}
     network = replace(scaled, per_type_energy_shifts=shifts)
     if center is not None:
         _check_same_network(center, network)
     force = force_scale(train)
-    energies = [s.energy - reference.total(s.numbers) for s in train if s.energy is not None]
     spread = float(np.sqrt(np.mean(np.square(energies)))) if energies else force
     model = StochasticModel(network, start_sigma=force, start_sigma_energy=max(force, spread))
     # the effective settings: with them again, the same posterior.  The energies follow from data.energy_reference.
@@ -142,7 +145,7 @@ def fit_reference(train: Dataset, config: SampleConfig) -> EnergyReference:
     elif kind == "auto" and all(structure.energy is None for structure in train):
         kind, given = "given", {symbol(z): 0.0 for z in train.species}  # forces alone: no energy has a meaning
     elif kind == "auto":
-        kind = "per_structure" if suggest_kind(train) == "per_structure" else "lstsq"
+        kind = suggest_kind(train)
     return fit(train, kind, given or None)
 
 

@@ -378,3 +378,15 @@ def test_energy_shifts_of_the_user_are_the_reference(data: Dataset) -> None:
         prepare(
             data, small_config({"network": {"per_type_energy_shifts": shifts}, "data": {"energy_reference": "lstsq"}})
         )
+
+
+def test_free_atoms_in_the_data_are_the_reference(data: Dataset) -> None:
+    """Their energies leave several eV/atom of cohesion to learn: the per-species shifts, which are then sampled."""
+    free = {1: -13.6, 6: -1030.0, 8: -2040.0}
+    known = Dataset(data.structures, "known", free)
+    prepared = prepare(known, small_config())
+    assert prepared.reference.kind == "isolated"
+    assert prepared.reference.shifts == free
+    assert prepared.network.per_type_energy_shifts_trainable
+    fitted = prepare(known, small_config({"data": {"energy_reference": "lstsq"}}))
+    assert not fitted.network.per_type_energy_shifts_trainable
