@@ -8,6 +8,7 @@ import torch
 
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.prior import CentredNormal, Prior, StandardNormal, group_widths
+from equibayes.data.checks import check_forces
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number, symbol
 from equibayes.data.reference import EnergyReference, fit, suggest_kind
@@ -68,6 +69,7 @@ def prepare(
     validation  frames that are held back already, none of them in `data`; data.validation must then be 0
     center      the network of prior.center, where the settings name one
     """
+    check_forces(data)  # before frames are held back, which changes their numbers
     if validation is None:
         return lay_out(*hold_back(data, config.data.validation, config.seed), config, center=center)
     if config.data.validation:
@@ -91,6 +93,7 @@ def lay_out(
 
     network, reference  of an earlier posterior, whose weights keep their meaning; else fitted to the training frames
     """
+    check_forces([*train, *validation])
     if (config.prior.center is None) != (center is None):
         raise ValueError(f"prior.center={config.prior.center}, but the network of the centre is {center}")
     if reference is None:
