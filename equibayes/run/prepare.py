@@ -1,6 +1,7 @@
 """What follows from data and settings before the first step: frames held back, energy reference, network, model and
 prior."""
 
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,10 +12,11 @@ from equibayes.bayes.prior import CentredNormal, Prior, StandardNormal, group_wi
 from equibayes.data.checks import check_forces
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number, symbol
+from equibayes.data.narrow import narrow_range
 from equibayes.data.reference import EnergyReference, fit, suggest_kind
 from equibayes.data.resident import ResidentData
 from equibayes.data.splits import split
-from equibayes.errors import InputError
+from equibayes.errors import InputError, InputWarning
 from equibayes.network.config import NetworkConfig
 from equibayes.network.scales import fit_scales, force_scale
 from equibayes.run.settings import SampleConfig
@@ -94,6 +96,8 @@ def lay_out(
     network, reference  of an earlier posterior, whose weights keep their meaning; else fitted to the training frames
     """
     check_forces([*train, *validation])
+    if narrow := narrow_range(train):
+        warnings.warn(narrow, InputWarning, stacklevel=2)
     if (config.prior.center is None) != (center is None):
         raise ValueError(f"prior.center={config.prior.center}, but the network of the centre is {center}")
     if reference is None:
