@@ -17,7 +17,6 @@ from equibayes.posterior.choose import choose, coverage
 from equibayes.posterior.file import Posterior, read, write
 from equibayes.posterior.predict import Prediction, predict_each
 from equibayes.posterior.rescale import FITS, Residuals
-from equibayes.posterior.sample import frame_mark
 from equibayes.posterior.sigma import Sigma
 
 FEWEST_FRAMES = 10
@@ -108,21 +107,6 @@ def residuals_of(quantity: str, data: Dataset, predictions: Sequence[Prediction]
     columns = [np.concatenate(column) for column in zip(*rows)] or [np.zeros(0)] * 5
     error, epistemic, aleatoric, number, frame_of = columns
     return Residuals(error, Sigma(epistemic, aleatoric), number.astype(np.int64), frame_of.astype(np.int64), k)
-
-
-def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
-    """The frames of a data set that the posterior did not learn from, and a note about those left out."""
-    learned = set(posterior.data.get("frame_marks", ()))
-    fresh = [i for i, structure in enumerate(data) if frame_mark(structure) not in learned]
-    if len(fresh) == len(data):
-        return data, ""
-    if not fresh:
-        raise InputError(
-            f"{data.name}: these are frames that the posterior learned from, where its errors are smaller than "
-            "elsewhere; give others, or the whole set that it was sampled from, whose held-back frames are then used"
-        )
-    learned_from = f"the posterior learned from {len(data) - len(fresh)} of these frames"
-    return data.subset(fresh), f"{learned_from}; the other {len(fresh)} are used"
 
 
 def store(source: str | Path, target: str | Path, calibration: dict[str, Any] | None) -> None:
