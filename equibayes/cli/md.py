@@ -200,7 +200,7 @@ def _oracle(arguments: argparse.Namespace, posterior: Posterior, device: str) ->
     data = training_frames(posterior, read(arguments.data, **reading_options(arguments))) if learns else None
     labeller = Labeller(arguments.labeller, settings.labeller_settings, time_limit_s=settings.label_seconds)
     if data is None:
-        return LabelCandidates(labeller, arguments.labeller)
+        return LabelCandidates(labeller, posterior.reference, arguments.labeller)
     return LearnOnTheFly(
         labeller,
         posterior,
