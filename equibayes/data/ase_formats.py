@@ -142,7 +142,8 @@ def _from_atoms(atoms: Atoms, info: dict[str, Any], source: str) -> AseFrame:
     # The results themselves, not atoms.get_forces(): that zeroes the forces on constrained atoms.
     results = dict(getattr(atoms.calc, "results", None) or {})
     arrays = dict(atoms.arrays)
-    return AseFrame(atoms.numbers, atoms.positions, atoms.cell.array, atoms.pbc, info, arrays, results, source)
+    geometry = (atoms.numbers, atoms.positions, atoms.cell.array, atoms.pbc)
+    return AseFrame(*geometry, info, arrays, results, source, tuple(atoms.constraints))
 
 
 def _finish(frames: list[AseFrame], keys: LabelKeys, file: str, what: str, units: FileUnits) -> Parsed:

@@ -18,7 +18,7 @@ import hashlib
 import json
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from equibayes.files import lock, make_folder, remove_leftovers
 from equibayes.run.interrupt import Interrupted, collected_signals
 from equibayes.run.progress import Display, Silent
 from equibayes.simulate.calculator import Calculator
-from equibayes.simulate.integrators import Conditions, Integrator
+from equibayes.simulate.integrators import Conditions, Integrator, has_velocities
 from equibayes.simulate.oracle import Oracle, Query
 from equibayes.simulate.reporter import MdReporter, check_trajectory, state_file
 from equibayes.simulate.state import MdState, load_state
@@ -76,6 +76,7 @@ def run_md(
 ) -> MdResult:
     """Simulate `steps` steps in all, or the remaining ones with `resume`.
 
+    start   its masses and constraints are kept; its velocities start the run, if it has any
     oracle  is asked about candidates with `on_uncertain="label"`
     """
     watch, display, output = watch or Watch(), display or Silent(), Path(output)
@@ -117,7 +118,7 @@ class _Simulation:
         reporter: MdReporter,
         oracle: Oracle | None,
     ) -> None:
-        self.atoms = Atoms(start.numbers, start.positions, cell=start.cell, pbc=start.pbc)
+        self.atoms = moving_part(start).to_atoms()
         self.atoms.calc = self.calculator = calculator
         self.watch, self.reporter, self.oracle = watch, reporter, oracle
         self.timestep = conditions.timestep
@@ -251,12 +252,30 @@ def _identity(calculator: Calculator, start: Atoms, conditions: Conditions, watc
     digest.update(json.dumps(posterior.calibration, sort_keys=True).encode())
     settings = {**asdict(conditions), **asdict(watch)}
     levels = settings.pop("trust")
-    geometry = Structure(start.numbers, start.positions, start.cell.array, start.pbc)
     return {
         "posterior": digest.hexdigest(),
-        "start": geometry.geometry_digest().hex(),
+        "start": start_digest(moving_part(start)),
         "dtype": calculator.dtype or posterior.network.model_dtype,
         **{name.replace("_", "-"): value for name, value in settings.items() if name != "save_every"},
         "trust-lo": levels["lower"],
         "trust-hi": levels["upper"],
     }
+
+
+def moving_part(start: Atoms) -> Structure:
+    """What a simulation takes from its start: geometry, masses, constraints, and velocities if there are any."""
+    taken = Structure.from_atoms(start)
+    momenta = taken.momenta if has_velocities(start) else None
+    return replace(taken, energy=None, forces=None, stress=None, config_type="", momenta=momenta)
+
+
+def start_digest(start: Structure) -> str:
+    """Identifies a start: its geometry alone, where there is nothing else."""
+    geometry = start.geometry_digest()
+    if start.masses is None and start.momenta is None and not start.constraints:
+        return geometry.hex()
+    digest = hashlib.sha256(geometry)
+    for array in (start.masses, start.momenta):
+        digest.update(b"-" if array is None else b"+" + array.astype("<f8").tobytes())
+    digest.update(repr([each.todict() for each in start.constraints]).encode())
+    return digest.hexdigest()
