@@ -320,6 +320,8 @@ def test_constraints_masses_and_velocities_are_kept(tmp_path: Path, ensemble: st
     np.testing.assert_array_equal(result.atoms.get_masses(), start.get_masses())
     frames = ase_read(tmp_path / "whole.xyz", ":")
     np.testing.assert_allclose(frames[0].get_momenta(), start.get_momenta(), atol=1e-8)
+    np.testing.assert_allclose(frames[-1].get_masses(), start.get_masses())
+    assert frames[-1].constraints[0].index.tolist() == [0], "a run that starts from this frame holds it too"
     assert np.abs(np.stack([atoms.positions[0] for atoms in frames]) - start.positions[0]).max() < 1e-7
     kinetic = read_log(tmp_path / "whole-md/md.log")["kinetic"][0]
     assert kinetic == pytest.approx(start.get_kinetic_energy(), abs=1e-7)
