@@ -72,7 +72,8 @@ def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
     labels = {label: frame.get(key) for label, key in found.items()}
     stress = labels.pop("stress", None)
     n = len(frame.numbers)
-    masses, momenta = frame.arrays.get("masses"), frame.arrays.get("momenta")
+    own = {"masses": (n,), "momenta": (n, 3)}
+    motion = {name: frame.arrays[name] for name, shape in own.items() if np.shape(frame.arrays.get(name, 0)) == shape}
     structure = Structure(
         numbers=frame.numbers,
         positions=frame.positions,
@@ -80,9 +81,8 @@ def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
         pbc=frame.pbc,
         config_type=one_line(frame.info.get("config_type", "")),
         source=frame.source,
-        masses=masses if np.shape(masses) == (n,) else None,
-        momenta=momenta if np.shape(momenta) == (n, 3) else None,
         constraints=tuple(frame.constraints),
+        **motion,
         **labels,
     )
     if stress is None:

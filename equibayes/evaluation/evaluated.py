@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -109,7 +110,7 @@ def check_labelled(data: Dataset) -> None:
 def collect(name: str, k: int, structures: Sequence[Structure], predictions: Sequence[Prediction]) -> Evaluated:
     """Combine predictions and labels."""
     parts = {"mean": "", "sigma": "_std", "epistemic": "_epistemic", "aleatoric": "_aleatoric"}
-    predicted = {}
+    predicted: dict[str, Any] = {}
     for part, end in parts.items():
         predicted[f"energy_{part}"] = np.array([getattr(p, f"energy{end}") for p in predictions])
         predicted[f"force_{part}"] = np.concatenate([getattr(p, f"forces{end}") for p in predictions])

@@ -170,7 +170,7 @@ class Integrator:
         if c.ensemble == "langevin":
             return Langevin(atoms, step, temperature_K=temperature, friction=1 / tau, rng=self.rng, fixcm=False)
         if c.ensemble.startswith("npt"):
-            kind = IsotropicMTKNPT if c.ensemble == "npt" else partial(MaskedMTKNPT, mask=np.ones(3, dtype=bool))
+            kind = IsotropicMTKNPT if c.ensemble == "npt" else partial(MaskedMTKNPT, mask=(True, True, True))
             pressure, damping = c.pressure * units.GPa, c.pressure_tau * units.fs
             return kind(atoms, step, temperature_K=temperature, pressure_au=pressure, tdamp=tau, pdamp=damping)
         dynamics = Bussi(atoms, step, temperature_K=temperature, taut=tau, rng=self.rng)

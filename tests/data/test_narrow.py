@@ -36,5 +36,5 @@ def test_on_the_terminal_in_the_file_and_in_the_report(tmp_path: Path) -> None:
     with pytest.warns(InputWarning, match=r"nearly relaxed \(forces: RMS 12, .* 0.9\d\d to 1.1\d\d Å apart\)"):
         posterior = sample(data, small_config({"burn_in": {"steps": 4}, "samples": 2}), device="cpu")
     assert posterior.verdict["warnings"][0].endswith("(equibayes learn --propose md)")
-    page = write_report(tmp_path / "report.html", posterior, [evaluate(posterior, data[:4])])
+    page = write_report(tmp_path / "report.html", posterior, [evaluate(posterior, ethanol_frames(24)[20:])])
     assert "The training structures are nearly relaxed" in page.read_text()
