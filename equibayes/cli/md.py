@@ -117,10 +117,11 @@ def run(arguments: argparse.Namespace) -> int:
     from equibayes.run.interrupt import Interrupted
     from equibayes.run.progress import choose_display
     from equibayes.simulate import log
-    from equibayes.simulate.integrators import Conditions, has_velocities
+    from equibayes.simulate.integrators import Conditions
     from equibayes.simulate.md import run_md
     from equibayes.simulate.observe import observe, parse_observables
     from equibayes.simulate.reporter import check_trajectory
+    from equibayes.simulate.start import has_velocities
     from equibayes.simulate.summary import summary_lines, summary_of, write_summary
     from equibayes.simulate.trust import Trust
     from equibayes.simulate.watch import Watch

@@ -29,10 +29,9 @@ from ase.md.nose_hoover_chain import IsotropicMTKNPT, MaskedMTKNPT
 from ase.md.verlet import VelocityVerlet
 
 from equibayes.errors import InputError
+from equibayes.simulate.start import check_pressure, free_degrees, has_velocities
 
 ENSEMBLES = ("nve", "langevin", "bussi", "npt", "npt-anisotropic")
-LARGEST_GAP = 8.0
-"""Å; a layer without atoms that is thicker is vacuum, whose volume is not that of the material."""
 
 RIGID_SHARE = 1e-6
 """Share of the kinetic energy in rigid motion below which given momenta contain none."""
@@ -177,57 +176,6 @@ class Integrator:
         dynamics.ndof = self.degrees  # ASE counts the rigid motion too
         dynamics.target_kinetic_energy = 0.5 * dynamics.temp * self.degrees
         return dynamics
-
-
-def has_velocities(atoms: Atoms) -> bool:
-    """Whether the atoms bring velocities of their own; all zero counts as none."""
-    return bool(atoms.has("momenta") and atoms.get_momenta().any())
-
-
-def free_degrees(atoms: Atoms) -> int:
-    """3n without those that the constraints remove."""
-    try:
-        degrees = int(atoms.get_number_of_degrees_of_freedom())
-    except (AttributeError, NotImplementedError) as cause:
-        kinds = ", ".join(sorted({type(each).__name__ for each in atoms.constraints}))
-        raise InputError(f"constraints {kinds}: degrees of freedom unknown; use others, such as FixAtoms") from cause
-    if degrees < 1:
-        raise InputError("the constraints of the start structure leave nothing to move; remove some")
-    return degrees
-
-
-def check_pressure(atoms: Atoms, ensemble: str) -> None:
-    """An `InputError` for structures whose volume means nothing, or is not free to change."""
-    others = "use nve, langevin or bussi"
-    periodic = int(atoms.pbc.sum())
-    if not periodic:
-        raise InputError(f"ensemble {ensemble}: a structure without a cell has no pressure; {others}")
-    if periodic < 3:
-        raise InputError(
-            f"ensemble {ensemble}: periodic in {periodic} of 3 directions; the volume of a slab or a wire is not "
-            f"defined, and so it has no pressure; {others}"
-        )
-    gap, axis = max((gap, name) for gap, name in zip(_gaps(atoms), "abc"))
-    if gap > LARGEST_GAP:
-        raise InputError(
-            f"ensemble {ensemble}: {gap:.1f} Å of vacuum along {axis}; a slab in vacuum has no pressure, and its cell "
-            f"would collapse; {others}"
-        )
-    if atoms.constraints:
-        raise InputError(f"ensemble {ensemble}: constraints do not go with a changing cell; {others}, or remove them")
-    angles = atoms.cell.angles()
-    if ensemble == "npt-anisotropic" and np.abs(angles - 90).max() > 1e-3:
-        raise InputError(
-            f"ensemble {ensemble}: cell angles {angles.round(2).tolist()}; needs right angles: use a supercell with "
-            "such, or npt"
-        )
-
-
-def _gaps(atoms: Atoms) -> list[float]:
-    """Å, the thickest layer without atoms along each of a, b, c."""
-    places = np.sort(atoms.get_scaled_positions(wrap=True), axis=0)
-    gaps = np.diff(places, axis=0, append=places[:1] + 1).max(axis=0)
-    return list(gaps / np.linalg.norm(atoms.cell.reciprocal().array, axis=1))
 
 
 def _without_rotation(atoms: Atoms, momenta: np.ndarray) -> tuple[np.ndarray, int]:

@@ -18,22 +18,22 @@ import hashlib
 import json
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from ase import Atoms
 
-from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import lock, make_folder, remove_leftovers
 from equibayes.run.interrupt import Interrupted, collected_signals
 from equibayes.run.progress import Display, Silent
 from equibayes.simulate.calculator import Calculator
-from equibayes.simulate.integrators import Conditions, Integrator, has_velocities
+from equibayes.simulate.integrators import Conditions, Integrator
 from equibayes.simulate.oracle import Oracle, Query
 from equibayes.simulate.reporter import MdReporter, check_trajectory, state_file
+from equibayes.simulate.start import moving_part, start_digest
 from equibayes.simulate.state import MdState, load_state
 from equibayes.simulate.statistics import Statistics
 from equibayes.simulate.trust import Deviation
@@ -260,22 +260,3 @@ def _identity(calculator: Calculator, start: Atoms, conditions: Conditions, watc
         "trust-lo": levels["lower"],
         "trust-hi": levels["upper"],
     }
-
-
-def moving_part(start: Atoms) -> Structure:
-    """What a simulation takes from its start: geometry, masses, constraints, and velocities if there are any."""
-    taken = Structure.from_atoms(start)
-    momenta = taken.momenta if has_velocities(start) else None
-    return replace(taken, energy=None, forces=None, stress=None, config_type="", momenta=momenta)
-
-
-def start_digest(start: Structure) -> str:
-    """Identifies a start: its geometry alone, where there is nothing else."""
-    geometry = start.geometry_digest()
-    if start.masses is None and start.momenta is None and not start.constraints:
-        return geometry.hex()
-    digest = hashlib.sha256(geometry)
-    for array in (start.masses, start.momenta):
-        digest.update(b"-" if array is None else b"+" + array.astype("<f8").tobytes())
-    digest.update(repr([each.todict() for each in start.constraints]).encode())
-    return digest.hexdigest()

@@ -12,7 +12,8 @@ from ase.constraints import FixAtoms
 
 from equibayes.errors import InputError
 from equibayes.simulate.calculator import Calculator
-from equibayes.simulate.integrators import Conditions, Integrator, check_pressure
+from equibayes.simulate.integrators import Conditions, Integrator
+from equibayes.simulate.start import check_pressure
 from tests.samples import salt
 from tests.simulate.posteriors import ETHANOL, ethanol_start, random_posterior
 
