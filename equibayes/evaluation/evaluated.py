@@ -70,7 +70,7 @@ def evaluate(
     include_training  also the frames that the posterior learned from, which are otherwise left out with a warning
     """
     frames, note = to_evaluate(marks_of(posterior), data, include_training)
-    if note:
+    if note and not include_training:
         warnings.warn(f"{data.name}: {note}", InputWarning, stacklevel=2)
     (result,) = evaluate_each(posterior, frames, [len(posterior)], device=device)
     return replace(result, note=note)

@@ -15,9 +15,8 @@ LARGEST_GAP = 8.0
 
 def moving_part(start: Atoms) -> Structure:
     """What a simulation takes from its start: geometry, masses, constraints, and velocities if there are any."""
-    taken = Structure.from_atoms(start)
-    momenta = taken.momenta if has_velocities(start) else None
-    return replace(taken, energy=None, forces=None, stress=None, config_type="", momenta=momenta)
+    taken = Structure.from_atoms(start.copy())  # a copy has no calculator, whose results would be labels
+    return replace(taken, config_type="", momenta=taken.momenta if has_velocities(start) else None)
 
 
 def start_digest(start: Structure) -> str:
