@@ -13,16 +13,18 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Call `write` with a temporary path in the same folder and move the result to `path`.
 
     A reader of `path` sees the old content or the new, never a part of it; a failure leaves the old content in place.
+    A symbolic link is kept, and the file that it leads to is written.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         write(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_umask())  # some writers create files that only their owner can read
-        os.replace(temporary, path)
-        _flush_folder(path.parent)
+        os.replace(temporary, target)
+        _flush_folder(target.parent)
     except OSError as cause:
         raise InputError(f"{path}: {reason(cause)}") from cause
     finally:

@@ -12,9 +12,10 @@ from equibayes.data.elements import symbol
 from equibayes.errors import InputError
 from equibayes.evaluation.print_tables import Table
 from equibayes.files import check_target
-from equibayes.posterior.calibrate import calibrate, store, unseen
+from equibayes.posterior.calibrate import calibrate, store
 from equibayes.posterior.calibration import METHODS, Calibrated, Calibration
 from equibayes.posterior.file import load
+from equibayes.posterior.seen import marks_of, unseen
 from equibayes.run.progress import watched
 
 HELP = "rescale uncertainties to fit the errors on validation frames"
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("null" if arguments.json else f"{done}; {target} written")
         return 0
     device = chosen_device(arguments)
-    data, note = unseen(posterior, _labelled(arguments))
+    data, note = unseen(marks_of(posterior), _labelled(arguments))
     progress = partial(watched, what=data.name, total=len(data))
     after = calibrate(posterior, data, method=arguments.method, device=device, progress=progress)
     assert after.calibration is not None

@@ -15,13 +15,15 @@ from equibayes.data.elements import atomic_number
 from equibayes.data.graph import check_species
 from equibayes.errors import InputError
 from equibayes.evaluation.comparison import LEGEND, Row, comparison_table
-from equibayes.evaluation.evaluated import check_labelled, evaluate_each
+from equibayes.evaluation.evaluated import check_labelled, evaluate_each, to_evaluate
 from equibayes.evaluation.print_tables import print_table
 from equibayes.evaluation.tables import measure
 from equibayes.files import make_folder, write_text
+from equibayes.posterior.sample import frame_mark
 from equibayes.run import Run
 from equibayes.run.frames import frames_of
 from equibayes.run.interrupt import Interrupted
+from equibayes.run.prepare import hold_back
 from equibayes.run.progress import choose_display, watched
 
 HELP = "train baselines and compare them with the posterior"
@@ -64,7 +66,11 @@ def run(arguments: argparse.Namespace) -> int:
     train, validation, config = frames_of(names, arguments.validation, config, **options)
     tests = [read(name, require_labels=False, **options) for name in arguments.test]
     known = dict.fromkeys((*train.species, *map(atomic_number, config.network.type_names)), 0)
-    for test in tests:  # before the training starts
+    learned = {frame_mark(structure) for structure in hold_back(train, config.data.validation, config.seed)[0]}
+    chosen = [to_evaluate(learned, test) for test in tests]  # before the training starts
+    for test, note in chosen:
+        if note:
+            print(f"note: {test.name}: {note}", flush=True)
         check_labelled(test)
         for structure in test:
             check_species(structure, known)
@@ -78,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         except Interrupted:
             print("stopped; the same command continues from here", flush=True)
             return 130
-    results = {test.name: [evaluated(each, test, device) for each in contestants] for test in tests}
+    results = {test.name: [evaluated(each, test, device) for each in contestants] for test, _ in chosen}
     for name, rows in results.items():
         print()
         print_table(comparison_table(name, rows))

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
-from equibayes.evaluation.evaluated import Evaluated, evaluate_each
+from equibayes.evaluation.evaluated import Evaluated, evaluate_each, to_evaluate
 from equibayes.evaluation.metrics import OUTLIER_THRESHOLD
 from equibayes.evaluation.print_tables import print_tables
 from equibayes.evaluation.tables import measure_all
 from equibayes.files import write_text
 from equibayes.posterior.file import Posterior, load
+from equibayes.posterior.seen import marks_of
 from equibayes.run.progress import watched
 
 HELP = "compare predictions and their uncertainties with labels"
@@ -48,6 +50,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     usual = f"(default {OUTLIER_THRESHOLD:.4f}, which is 1 kcal/(mol Å))"
     outlier = f"error above which a component is an outlier, eV/Å {usual}"
     parser.add_argument("--threshold", type=float, default=OUTLIER_THRESHOLD, metavar="x", help=outlier)
+    training = "also evaluate frames that the posterior learned from (default: they are left out, with a note)"
+    parser.add_argument("--include-training", action="store_true", help=training)
     add_device_options(parser)
     add_reading_options(parser)
 
@@ -63,10 +67,12 @@ def run(arguments: argparse.Namespace) -> int:
     posterior = load(arguments.posterior)
     ks = _numbers(arguments.k, posterior)
     sets = _distinct([read(name, require_labels=False, **reading_options(arguments)) for name in arguments.data])
+    chosen = [to_evaluate(marks_of(posterior), data, arguments.include_training) for data in sets]
     results: list[Evaluated] = []
-    for data in sets:
+    for data, note in chosen:
         progress = partial(watched, what=data.name, total=len(data))
-        results += evaluate_each(posterior, data, ks, device=device, progress=progress)
+        found = evaluate_each(posterior, data, ks, device=device, progress=progress)
+        results += [replace(each, note=note) for each in found]
     name, calibrated = Path(arguments.posterior).name, posterior.calibration is not None
     about = {"posterior": name, "samples": len(posterior), "calibrated": calibrated}
     metrics = measure_all(results, threshold=arguments.threshold, about=about)

@@ -70,11 +70,13 @@ def main(argv: list[str] | None = None) -> int:
     """Run the program; returns the exit status and never lets a traceback through for bad input."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", InputWarning)
-        usual = warnings.showwarning
+        usual, said = warnings.showwarning, set[str]()
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, InputWarning):
-                print(f"equibayes: warning: {message}", file=sys.stderr)
+                if str(message) not in said:  # several runs on the same data would repeat it
+                    print(f"equibayes: warning: {message}", file=sys.stderr)
+                said.add(str(message))
             else:
                 usual(message, category, *where, **more)
 

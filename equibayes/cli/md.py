@@ -13,8 +13,11 @@ from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
 
 if TYPE_CHECKING:
+    from ase import Atoms
+
     from equibayes.learning.label_candidates import LabelCandidates
     from equibayes.simulate.calculator import Calculator
+    from equibayes.simulate.integrators import Conditions
 
 ON_UNCERTAIN = ("log", "write", "stop", "label", "learn")
 
@@ -44,22 +47,30 @@ sample.burn_in.steps=2000.
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
-    parser.add_argument("start", metavar="START.xyz", help="file, file@5:6 or bundled:NAME; its first frame is used")
+    parser.add_argument(
+        "start",
+        metavar="START.xyz",
+        help="xyz, POSCAR, CIF or another file that ASE reads, file@5:6 or bundled:NAME; its first frame is used, with "
+        "its constraints, masses and velocities",
+    )
     parser.add_argument(
         "settings", nargs="*", default=[], metavar="section.key=value", help="settings of labeller and sampler"
     )
     parser.add_argument("-o", "--output", required=True, metavar="TRAJ.xyz", help="trajectory to write (extended xyz)")
     parser.add_argument("--steps", type=int, required=True, metavar="N", help="total number of steps")
+    heat = "of the thermostat, and of the initial velocities unless START has some"
+    parser.add_argument("--temperature", type=float, required=True, metavar="K", help=heat)
+    fresh = "draw initial velocities at --temperature even if START has some"
+    parser.add_argument("--fresh-velocities", action="store_true", help=fresh)
     parser.add_argument(
-        "--temperature", type=float, required=True, metavar="K", help="of the initial velocities and of the thermostat"
-    )
-    ensembles = ["nve", "langevin", "bussi", "npt"]
-    parser.add_argument(
-        "--ensemble", choices=ensembles, default="bussi", help="default bussi: stochastic velocity rescaling"
+        "--ensemble",
+        choices=["nve", "langevin", "bussi", "npt", "npt-anisotropic"],
+        default="bussi",
+        help="default bussi: stochastic velocity rescaling; npt-anisotropic: the cell vectors scale independently",
     )
     add_number(parser, "--timestep", 0.5, "fs", "time step")
     add_number(parser, "--tau", 100.0, "fs", "time constant of the thermostat")
-    add_number(parser, "--pressure", 0.0, "GPa", "for npt")
+    add_number(parser, "--pressure", 0.0, "GPa", "for npt and npt-anisotropic")
     add_number(parser, "--pressure-tau", 1000.0, "fs", "time constant of the barostat")
     add_number(parser, "--seed", 0, "S", "random seed of velocities and thermostat")
     _add_watch_options(parser)
@@ -110,6 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     from equibayes.simulate.md import run_md
     from equibayes.simulate.observe import observe, parse_observables
     from equibayes.simulate.reporter import check_trajectory
+    from equibayes.simulate.start import has_velocities
     from equibayes.simulate.summary import summary_lines, summary_of, write_summary
     from equibayes.simulate.trust import Trust
     from equibayes.simulate.watch import Watch
@@ -125,9 +137,13 @@ def run(arguments: argparse.Namespace) -> int:
     watch = Watch(trust, "label" if asks else arguments.on_uncertain, **options)
     reading = {} if arguments.data else reading_options(arguments)
     start = start_structure(arguments.start, posterior, **reading).to_atoms()
+    if arguments.fresh_velocities:
+        start.set_momenta(0 * start.get_momenta())
     observables = parse_observables(arguments.observe, start)
     calculator = _calculator(posterior, arguments, device)
     oracle = _oracle(arguments, posterior, device)
+    if has_velocities(start):
+        print(velocity_words(start, conditions, arguments.start), flush=True)
     display = choose_display("dynamics", log.describe_step)
     try:
         result = run_md(
@@ -167,6 +183,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if result.exploded else 0
 
 
+def velocity_words(start: "Atoms", conditions: "Conditions", name: str) -> str:
+    """Which velocities start the run, and what the temperature is for."""
+    target = f"--temperature {conditions.temperature:g} K is the target of the thermostat"
+    if conditions.ensemble == "nve":
+        target = "nve has no thermostat, so --temperature is not used"
+    kelvin = start.get_temperature()
+    return f"velocities of {name} start the run ({kelvin:.0f} K); {target} (--fresh-velocities draws others)"
+
+
 def _calculator(
     posterior: Posterior, arguments: argparse.Namespace, device: str, members: bool = False
 ) -> "Calculator":
@@ -200,7 +225,7 @@ def _oracle(arguments: argparse.Namespace, posterior: Posterior, device: str) ->
     data = training_frames(posterior, read(arguments.data, **reading_options(arguments))) if learns else None
     labeller = Labeller(arguments.labeller, settings.labeller_settings, time_limit_s=settings.label_seconds)
     if data is None:
-        return LabelCandidates(labeller, arguments.labeller)
+        return LabelCandidates(labeller, posterior.reference, arguments.labeller)
     return LearnOnTheFly(
         labeller,
         posterior,

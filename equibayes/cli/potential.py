@@ -31,8 +31,8 @@ def add_deviation_option(group: Any) -> None:
 
 
 def start_structure(name: str, posterior: Posterior, **options: Any) -> Structure:
-    """The first frame of a file, whose species the posterior must know."""
-    frames = read(name, require_labels=False, **options)
+    """The first frame of any file that ASE reads, whose species the posterior must know."""
+    frames = read(name, require_labels=False, other_formats=True, **options)
     if not len(frames):
         raise InputError(f"{name}: contains no structure to start from")
     check_species(frames[0], posterior.species_of)

@@ -9,8 +9,8 @@ from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
 from equibayes.files import check_target
-from equibayes.posterior.calibrate import split_known
 from equibayes.posterior.file import load
+from equibayes.posterior.seen import marks_of, split_known
 from equibayes.posterior.tangent import refine
 from equibayes.run.progress import watched
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"--draws {arguments.draws}: at least one draw around each chain")
     posterior = load(source)
     data = read(arguments.data, **reading_options(arguments))
-    known, held = split_known(posterior, data)
+    known, held = split_known(marks_of(posterior), data)
     if not len(known):
         raise InputError(
             f"{data.name}: the posterior learned from none of these frames; give the file that it was sampled from, and "

@@ -14,6 +14,7 @@ from equibayes.run.frames import frames_of
 from equibayes.run.interrupt import Interrupted
 from equibayes.run.progress import choose_display
 from equibayes.run.settings import SampleConfig
+from equibayes.sampling.minibatch import steps_per_epoch
 
 HELP = "sample a posterior from a data file"
 DESCRIPTION = "Sample networks from the Bayesian posterior, given energies and forces."
@@ -78,6 +79,17 @@ def announce(data: Dataset, validation: Dataset | None, config: SampleConfig) ->
         f"{size} frames to learn from, {apart}",
         flush=True,
     )
+    asked = config.burn_in.steps + schedule.cycles.count * config.cycles.length
+    if schedule.total_steps > asked:
+        print(f"{schedule.total_steps} steps instead of {asked}: phases are rounded up to whole epochs", flush=True)
+    epoch = steps_per_epoch(size, config.burn_in.batch_size)
+    if schedule.burn_in_steps < epoch:
+        share = 100 * schedule.burn_in_steps / epoch
+        print(
+            f"note: the burn-in is shorter than an epoch of {epoch} steps and sees {share:.0f} % of the frames; "
+            "raise burn_in.steps to use all",
+            flush=True,
+        )
 
 
 def _conclude(posterior: Posterior, output: str) -> None:

@@ -126,6 +126,21 @@ def parse_db(path: Path, keys: LabelKeys, file: str) -> Parsed:
     return _finish(frames, keys, file, "ASE database", _BY_ASE)
 
 
+def parse_other(path: Path, keys: LabelKeys, file: str) -> Parsed:
+    """Whatever else ASE reads: POSCAR, CIF, …"""
+    from ase.io import read
+
+    require_file(path)
+    frames = []
+    with foreign_reader(file, "give extended xyz, POSCAR, CIF or another file that ASE reads, with its usual name"):
+        images = read(str(path), ":", do_not_split_by_at_sign=True)
+    for index, atoms in enumerate(images):
+        source = f"{file}, frame {index}"
+        with foreign_reader(source, _DAMAGED):
+            frames.append(_from_atoms(atoms, dict(atoms.info), source))
+    return _finish(frames, keys, file, "read by ASE", _BY_ASE)
+
+
 def _require_ase_tables(path: Path, file: str) -> None:
     """Stop before ASE opens a database that is not its own: it would create its tables in it."""
     with foreign_reader(file, "not an sqlite database, or damaged: write it again"):
@@ -142,7 +157,8 @@ def _from_atoms(atoms: Atoms, info: dict[str, Any], source: str) -> AseFrame:
     # The results themselves, not atoms.get_forces(): that zeroes the forces on constrained atoms.
     results = dict(getattr(atoms.calc, "results", None) or {})
     arrays = dict(atoms.arrays)
-    return AseFrame(atoms.numbers, atoms.positions, atoms.cell.array, atoms.pbc, info, arrays, results, source)
+    geometry = (atoms.numbers, atoms.positions, atoms.cell.array, atoms.pbc)
+    return AseFrame(*geometry, info, arrays, results, source, tuple(atoms.constraints))
 
 
 def _finish(frames: list[AseFrame], keys: LabelKeys, file: str, what: str, units: FileUnits) -> Parsed:

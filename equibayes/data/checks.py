@@ -77,3 +77,11 @@ def check_labels(structures: Sequence[Structure], found: dict[str, str], hints: 
             f"{file}: {label} missing under '{found[label]}' in {len(missing)} of {n} frames "
             f"(frame {first}, from 0); label or remove them"
         )
+
+
+def check_forces(structures: Sequence[Structure]) -> None:
+    """Stop at the first structure without forces: the likelihood would take them for 0."""
+    for number, structure in enumerate(structures):
+        if structure.forces is None:
+            where = structure.source or f"frame {number} (from 0)"
+            raise InputError(f"{where}: has no forces to learn from; label the frame or leave it out")

@@ -22,21 +22,28 @@ from equibayes.files import write_text
 def frame_text(
     structure: Structure, info: Mapping[str, Any], arrays: Mapping[str, np.ndarray], *, exact: bool = False
 ) -> str:
-    """One frame: geometry of `structure`, then `info` (numbers, words, arrays) and `arrays` ([n] or [n, c]) in order.
+    """One frame: geometry of `structure`, then `info` (numbers, words, arrays) and `arrays` ([n] or [n, c]) in order,
+    true or false ([n]) after the numbers.
 
     Labels of the structure are not written: put them into `info` and `arrays` under the names they should have.
     """
     from ase.io.extxyz import key_val_dict_to_str
 
-    columns = {"pos": structure.positions, **arrays}
+    flags = {name: values for name, values in arrays.items() if values.dtype == np.bool_}
+    columns = {"pos": structure.positions, **{name: values for name, values in arrays.items() if name not in flags}}
     widths = {name: 1 if values.ndim == 1 else values.shape[1] for name, values in columns.items()}
-    properties = "".join(f":{name}:R:{width}" for name, width in widths.items())
+    properties = "".join(f":{name}:R:{width}" for name, width in widths.items()) + "".join(
+        f":{name}:L:1" for name in flags
+    )
     cell = " ".join(str(float(x)) for x in structure.cell.ravel())
     lattice = f'Lattice="{cell}" ' if structure.cell.any() else ""
     comment = f"{lattice}Properties=species:S:1{properties} {key_val_dict_to_str({**info, 'pbc': structure.pbc})}"
     rows = np.concatenate([np.reshape(values, (len(structure), -1)) for values in columns.values()], axis=1).tolist()
     form = repr if exact else "{:16.8f}".format
-    atoms = (f"{symbol(int(z)):2s} {' '.join(map(form, row))}\n" for z, row in zip(structure.numbers, rows))
+    ends = ["".join(f" {'T' if flag else 'F'}" for flag in each) for each in zip(*flags.values())] or [""] * len(rows)
+    atoms = (
+        f"{symbol(int(z)):2s} {' '.join(map(form, row))}{end}\n" for z, row, end in zip(structure.numbers, rows, ends)
+    )
     return f"{len(structure)}\n{comment}\n{''.join(atoms)}"
 
 

@@ -29,6 +29,7 @@ class AseFrame:
     arrays: dict[str, Any]
     results: dict[str, Any]
     source: str
+    constraints: Sequence[Any] = ()
 
     def places(self) -> tuple[tuple[str, dict[str, Any]], ...]:
         """Places where a label can be, in the order of the search."""
@@ -70,6 +71,9 @@ def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
     """The frame with the labels under the chosen keys, still in the units of the file."""
     labels = {label: frame.get(key) for label, key in found.items()}
     stress = labels.pop("stress", None)
+    n = len(frame.numbers)
+    own = {"masses": (n,), "momenta": (n, 3)}
+    motion = {name: frame.arrays[name] for name, shape in own.items() if np.shape(frame.arrays.get(name, 0)) == shape}
     structure = Structure(
         numbers=frame.numbers,
         positions=frame.positions,
@@ -77,6 +81,8 @@ def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
         pbc=frame.pbc,
         config_type=one_line(frame.info.get("config_type", "")),
         source=frame.source,
+        constraints=tuple(frame.constraints),
+        **motion,
         **labels,
     )
     if stress is None:

@@ -29,6 +29,7 @@ def read(
     length_unit: str | None = None,
     force_unit: str | None = None,
     require_labels: bool = True,
+    other_formats: bool = False,
 ) -> Dataset:
     """Read labelled structures.
 
@@ -41,6 +42,7 @@ def read(
     energy_unit, length_unit, force_unit: units of the file if not eV and Å (see `equibayes.units`); the force unit
         follows from the other two unless it is given.  Stress is in energy over length cubed.
     require_labels: stop unless every frame has an energy and forces.
+    other_formats: also read POSCAR, CIF and whatever else ASE reads.
 
     Frames with config_type=IsolatedAtom are removed from the frames and become `Dataset.isolated_atoms`.
 
@@ -56,7 +58,7 @@ def read(
             raise InputError(f"{target.file}: saved by equibayes, already in eV and Å; leave out key and unit options")
         data = _read_ours(arrays, target, require_labels)
     else:
-        parsed = parse_npz(arrays, keys, target.file) if arrays is not None else _parse(target, keys)
+        parsed = parse_npz(arrays, keys, target.file) if arrays is not None else _parse(target, keys, other_formats)
         data = _finish(parsed, target, told_units, require_labels)
     warn_if_implausible(data)
     return data
@@ -67,7 +69,7 @@ def bundled_ethanol(split: str | None = None) -> Dataset:
     return read("bundled:ethanol" if split is None else f"bundled:ethanol@{split}")
 
 
-def _parse(target: Spec, keys: LabelKeys) -> Parsed:
+def _parse(target: Spec, keys: LabelKeys, other_formats: bool) -> Parsed:
     """Choose the reader by the extension."""
     from equibayes.data import ase_formats
 
@@ -78,6 +80,8 @@ def _parse(target: Spec, keys: LabelKeys) -> Parsed:
         return ase_formats.parse_traj(target.path, keys, target.file)
     if name.endswith((".db", ".json")):
         return ase_formats.parse_db(target.path, keys, target.file)
+    if other_formats:
+        return ase_formats.parse_other(target.path, keys, target.file)
     raise InputError(f"{one_line(target.path)}: unknown extension; readable are {', '.join(EXTENSIONS)}")
 
 

@@ -121,15 +121,17 @@ def fit(
 
 
 def suggest_kind(data: Dataset) -> str:
-    """The kind that suits the data; a suggestion to show, not a silent choice.
+    """The kind that suits the data, which `auto` takes.
 
-    Free atoms for all species: isolated.  Several formulas, all with energies above -0.1 eV/atom: those are relative to
-    a minimum, since cohesion alone is some eV/atom: per_structure.  Else lstsq.
+    Free atoms for all species: isolated.  Molecules of several formulas, all with energies above -0.1 eV/atom: those
+    are relative to the minimum of each, since cohesion alone is some eV/atom: per_structure.  Else lstsq, with which
+    a crystal has the same energy per atom in every cell, however large.
     """
     if data.species and set(data.species) <= set(data.isolated_atoms):
         return "isolated"
     per_atom = [s.energy / len(s) for s in data if s.energy is not None]
-    if per_atom and min(per_atom) > -0.1 and len({s.composition for s in data}) > 1:
+    molecules = not any(s.pbc.any() for s in data)
+    if molecules and per_atom and min(per_atom) > -0.1 and len({s.composition for s in data}) > 1:
         return "per_structure"
     return "lstsq"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,9 @@ class Structure:
     stress: [3, 3] float64, eV/Å³, ASE's sign (positive under tension), or None.
     config_type: a free word about the origin of the frame; "IsolatedAtom" marks free atoms.
     source: where it came from, such as "file.xyz, frame 12"; frames are numbered from 0.
+    masses: [n] float64, u, or None for those of the elements.
+    momenta: [n, 3] float64, in ASE's units, or None.
+    constraints: ASE's, which hold atoms in place.  These three matter for dynamics alone and are in no fingerprint.
     """
 
     numbers: IntArray
@@ -48,6 +52,9 @@ class Structure:
     stress: FloatArray | None = None
     config_type: str = ""
     source: str = ""
+    masses: FloatArray | None = None
+    momenta: FloatArray | None = None
+    constraints: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         where = self.source or "structure"
@@ -56,6 +63,7 @@ class Structure:
         self._set("pbc", _array(self.pbc, np.bool_, (3,), f"{where}: pbc"))
         per_atom = (len(self.numbers), 3)
         shapes = {"positions": per_atom, "cell": (3, 3), "energy": (), "forces": per_atom, "stress": (3, 3)}
+        shapes |= {"masses": per_atom[:1], "momenta": per_atom}
         for name, shape in shapes.items():
             if getattr(self, name) is not None:
                 array = _array(getattr(self, name), np.float64, shape, f"{where}: {name}")
@@ -117,6 +125,9 @@ class Structure:
             stress=stress,
             config_type=str(atoms.info.get("config_type", "")),
             source=source,
+            masses=atoms.get_masses() if atoms.has("masses") else None,
+            momenta=atoms.get_momenta() if atoms.has("momenta") else None,
+            constraints=tuple(deepcopy(atoms.constraints)),
         )
 
     def to_atoms(self) -> Atoms:
@@ -124,7 +135,10 @@ class Structure:
         from ase import Atoms
         from ase.calculators.singlepoint import SinglePointCalculator
 
-        atoms = Atoms(numbers=self.numbers, positions=self.positions, cell=self.cell, pbc=self.pbc)
+        atoms = Atoms(numbers=self.numbers, positions=self.positions, cell=self.cell, pbc=self.pbc, masses=self.masses)
+        atoms.set_constraint(deepcopy(list(self.constraints)))
+        if self.momenta is not None:
+            atoms.set_momenta(self.momenta)
         if self.config_type:
             atoms.info["config_type"] = self.config_type
         results: dict[str, Any] = {"energy": self.energy, "forces": self.forces}

@@ -48,11 +48,9 @@ class Summary:
         if v["meV_per_atom_above_min"] is not None:
             above = f"up to {v['meV_per_atom_above_min']:.4g} meV/atom above the lowest frame of the same formula"
             result.append(("", above))
-            # what `auto` takes: free atoms are used only where they are asked for
-            if v["reference"] == "isolated":
-                result.append(("reference", "lstsq, or the free atoms below: data.energy_reference=isolated"))
-            else:
-                result.append(("reference", f"{v['reference']} (suggested)"))
+            lacking = [name for name in v["species"] if v["isolated_atoms"] and name not in v["isolated_atoms"]]
+            without = f"; no free atom of {', '.join(lacking)}" if lacking else ""
+            result.append(("reference", f"{v['reference']} (suggested{without})"))
         if v["rms_force"] is not None:
             result.append(("RMS force", f"{v['rms_force']:.4g} eV/Å per component"))
         if v["isolated_atoms"]:

@@ -1,17 +1,21 @@
 """Predictions and labels as flat arrays: the input of every metric, table and figure."""
 
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
-from equibayes.errors import InputError
+from equibayes.errors import InputError, InputWarning
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.predict import Prediction, predict_each
+from equibayes.posterior.sample import frame_mark
+from equibayes.posterior.seen import marks_of, unseen
 from equibayes.posterior.sigma import Sigma
 
 
@@ -22,6 +26,7 @@ class Evaluated:
     energy_true, energy_mean, energy_sigma, energy_epistemic, energy_aleatoric  [F]; true is NaN without label
     force_true, force_mean, force_sigma, force_epistemic, force_aleatoric       [A, 3]; true is NaN without label
     number [A] atomic numbers;  frame [A] which frame an atom belongs to
+    note                        about frames that the posterior learned from
     """
 
     name: str
@@ -39,6 +44,7 @@ class Evaluated:
     force_aleatoric: np.ndarray
     number: np.ndarray
     frame: np.ndarray
+    note: str = ""
 
     @property
     def energy_error(self) -> np.ndarray:
@@ -56,9 +62,26 @@ class Evaluated:
         return sum(s.energy is not None and np.isnan(e) for s, e in zip(self.structures, self.energy_true))
 
 
-def evaluate(posterior: Posterior, data: Dataset, *, device: torch.device | str = "cpu") -> Evaluated:
-    """Predict every frame of a data set; missing labels become NaN."""
-    return evaluate_each(posterior, data, [len(posterior)], device=device)[0]
+def evaluate(
+    posterior: Posterior, data: Dataset, *, device: torch.device | str = "cpu", include_training: bool = False
+) -> Evaluated:
+    """Predict the frames of a data set; missing labels become NaN.
+
+    include_training  also the frames that the posterior learned from, which are otherwise left out with a warning
+    """
+    frames, note = to_evaluate(marks_of(posterior), data, include_training)
+    if note and not include_training:
+        warnings.warn(f"{data.name}: {note}", InputWarning, stacklevel=2)
+    (result,) = evaluate_each(posterior, frames, [len(posterior)], device=device)
+    return replace(result, note=note)
+
+
+def to_evaluate(learned: Collection[str], data: Dataset, include_training: bool = False) -> tuple[Dataset, str]:
+    """The frames to evaluate, and a note about those that were learned from; learned: their marks."""
+    if not include_training:
+        return unseen(learned, data, "; or add --include-training (include_training=True)")
+    count = sum(frame_mark(structure) in learned for structure in data)
+    return data, f"includes {count} frames that the posterior learned from, where its errors are smaller" * bool(count)
 
 
 def evaluate_each(
@@ -69,7 +92,7 @@ def evaluate_each(
     device: torch.device | str = "cpu",
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> list[Evaluated]:
-    """The same for the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames for display."""
+    """All frames with the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames for display."""
     check_labelled(data)
     predictions = list(predict_each(posterior, progress(data.structures), ks, device=device))
     return [collect(data.name, k, data.structures, each) for k, each in zip(ks, zip(*predictions))]
@@ -87,7 +110,7 @@ def check_labelled(data: Dataset) -> None:
 def collect(name: str, k: int, structures: Sequence[Structure], predictions: Sequence[Prediction]) -> Evaluated:
     """Combine predictions and labels."""
     parts = {"mean": "", "sigma": "_std", "epistemic": "_epistemic", "aleatoric": "_aleatoric"}
-    predicted = {}
+    predicted: dict[str, Any] = {}
     for part, end in parts.items():
         predicted[f"energy_{part}"] = np.array([getattr(p, f"energy{end}") for p in predictions])
         predicted[f"force_{part}"] = np.concatenate([getattr(p, f"forces{end}") for p in predictions])

@@ -66,9 +66,11 @@ def tables(metrics: Values) -> Iterator[Table]:
 
 
 def notes(metrics: Values) -> list[str]:
-    """Why metrics are missing, one line per reason and data set."""
+    """About training frames and why metrics are missing, one line per reason and data set."""
     lines = []
     for name, by_k in metrics["data"].items():
+        if note := _largest(by_k).get("note"):
+            lines.append(f"{name}: {note}")
         for reason, keys in by_reason(_largest(by_k)["reasons"]).items():
             shown = ", ".join(keys) if len(keys) < 4 else f"{', '.join(keys[:3])} and {len(keys) - 3} more"
             lines.append(f"{name}: no {shown}: {reason}")

@@ -6,6 +6,7 @@
 `force_…` is taken over force components, `energy_…` over whole structures, both in eV and Å.  `per_atom` takes the
 error of an atom as a vector (and that of an energy divided by its atoms), `per_species` splits the components by
 element, `kcal_mol` repeats what has a unit in the paper's.  A metric without a value is null, and `reasons` says why.
+`note` tells of frames that the posterior learned from, if there are any.
 """
 
 import math
@@ -78,6 +79,8 @@ def measure(result: Evaluated, threshold: float = OUTLIER_THRESHOLD) -> Values:
     }
     values["kcal_mol"] = in_unit(values, KCAL_PER_MOL)
     values["reasons"] = reasons
+    if result.note:
+        values["note"] = result.note
     return values
 
 

@@ -19,13 +19,18 @@ from typing import Any
 import numpy as np
 
 from equibayes.data.extxyz import read_exact, write_exact
+from equibayes.data.reference import EnergyReference
 from equibayes.data.structures import Structure
+from equibayes.errors import InputError
 from equibayes.files import make_folder, remove_leftovers, write_text
 from equibayes.labelling.labellers import LabelSource, Refusal
 from equibayes.learning.screen import too_close
 from equibayes.run.progress import Display, Silent
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.oracle import Query, Reply
+
+FAR_OFF = 1.0
+"""eV per atom; engine and model that differ by more do not refer to the same zero of energy."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,9 @@ class Asked:
 class LabelCandidates:
     """Labels candidates; the simulation continues with the same model."""
 
-    def __init__(self, labeller: LabelSource, name: str = "") -> None:
-        """name: of the engine; a run can only be resumed with the same one."""
-        self.labeller, self.name = labeller, name
+    def __init__(self, labeller: LabelSource, reference: EnergyReference, name: str = "") -> None:
+        """reference: of the model's energies.  name: of the engine; a run can only be resumed with the same one."""
+        self.labeller, self.reference, self.name = labeller, reference, name
         self.asked: list[Asked] = []
         self.labels: list[Structure] = []
         self.folder = Path()  # until `begin`
@@ -87,6 +92,7 @@ class LabelCandidates:
             reply = Reply()
             self.asked.append(Asked(query.step, query.deviation.largest, None, label.reason))
         else:
+            self._check_energy(query, label)
             error = self._report(query, label)
             reply = self._learn(query, label)
             self.asked.append(Asked(query.step, query.deviation.largest, error))
@@ -95,6 +101,17 @@ class LabelCandidates:
         listed = json.dumps([asdict(each) for each in self.asked], indent=1, ensure_ascii=False)
         write_text(self.folder / "asked.json", listed + "\n")
         return reply
+
+    def _check_energy(self, query: Query, label: Structure) -> None:
+        """Labels of a level of theory other than that of the data must not be mixed with them."""
+        assert label.energy is not None
+        away = abs(label.energy - float(query.results["energy"])) / len(label)
+        if self.reference.knows(label.numbers) and away > FAR_OFF:
+            raise InputError(
+                f"step {query.step}: the labeller's energy differs from the model's by {away:.3g} eV per atom, "
+                "so the data are of another level of theory; label them with the same engine first "
+                "(equibayes learn --labeller …)"
+            )
 
     def _report(self, query: Query, label: Structure) -> float:
         """The error of the model's forces, eV/Å (RMS), which is also displayed."""

@@ -33,7 +33,8 @@ from equibayes.learning.study import Inputs, check_same_study, with_species
 from equibayes.posterior.center import load_center
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
-from equibayes.posterior.sample import sample_prepared
+from equibayes.posterior.sample import frame_mark, sample_prepared
+from equibayes.posterior.seen import unseen
 from equibayes.run import Run
 from equibayes.run.prepare import hold_back, lay_out
 from equibayes.simulate.trust import Trust
@@ -55,6 +56,8 @@ class Learner:
         """run: where the chains are computed and shown; its output is that of each round."""
         if not len(inputs.pool):
             raise InputError("the pool contains no structures; name other files")
+        if inputs.start and inputs.test:
+            unseen({frame_mark(structure) for structure in inputs.start}, inputs.test)  # refuses where none is left
         self.inputs, self.labeller, self.folder = inputs, labeller, Path(folder)
         self.where, self.say = run or Run(), say
         self.device = str(self.where.on)

@@ -35,9 +35,6 @@ from equibayes.run.store import clear, run_folder
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.oracle import Query, Reply
 
-FAR_OFF = 1.0
-"""eV per atom; engine and model that differ by more do not refer to the same zero of energy."""
-
 
 @dataclass(frozen=True)
 class FlySettings:
@@ -74,7 +71,7 @@ class LearnOnTheFly(LabelCandidates):
         config      settings of the sampler, whose network must be that of `posterior`
         calculator  makes a calculator of a posterior
         """
-        super().__init__(labeller, name)
+        super().__init__(labeller, posterior.reference, name)
         self.first, self.posterior, self.start_data, self.config = posterior, posterior, data, config
         self.resampling, self.device = resampling or ResampleSettings(), device
         self.calculator = calculator or (lambda posterior: Calculator(posterior, device=device))
@@ -106,7 +103,6 @@ class LearnOnTheFly(LabelCandidates):
         return self.calculator(self.posterior) if self.newest else None
 
     def _learn(self, query: Query, label: Structure) -> Reply:
-        self._check_energy(query, label)
         seen, place = self.data, self._place(query.number)
         more = Dataset([*seen, label], seen.name, seen.isolated_atoms)
         output = place / "fly.posterior"
@@ -118,17 +114,6 @@ class LearnOnTheFly(LabelCandidates):
             clear(run_folder(output))
         self.posterior = load(output)  # also if new: samples stored in half precision differ from those in memory
         return Reply(self.calculator(self.posterior))
-
-    def _check_energy(self, query: Query, label: Structure) -> None:
-        """Labels of a level of theory other than that of the data must not be mixed with them."""
-        assert label.energy is not None
-        away = abs(label.energy - float(query.results["energy"])) / len(label)
-        if self.first.reference.knows(label.numbers) and away > FAR_OFF:
-            raise InputError(
-                f"step {query.step}: the labeller's energy differs from the model's by {away:.3g} eV per atom, "
-                "so the data are of another level of theory; label them with the same engine first "
-                "(equibayes learn --labeller …)"
-            )
 
 
 class _LearningDisplay(Silent):

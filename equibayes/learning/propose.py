@@ -81,5 +81,5 @@ class MdProposer:
 
 
 def bare(structure: Structure) -> Structure:
-    """The structure without its labels."""
-    return replace(structure, energy=None, forces=None, stress=None)
+    """The structure without its labels, and without velocities, which each trajectory draws."""
+    return replace(structure, energy=None, forces=None, stress=None, momenta=None)

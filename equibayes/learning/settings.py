@@ -42,7 +42,7 @@ class MdSettings:
     steps: int = setting(1000, "steps of each", at_least=1)
     every: int = setting(20, "steps between two proposals", at_least=1)
     temperature: float = setting(300.0, "K")
-    ensemble: str = setting("langevin", "integrator", [name for name in ENSEMBLES if name != "npt"])
+    ensemble: str = setting("langevin", "integrator", [name for name in ENSEMBLES if not name.startswith("npt")])
     timestep: float = setting(0.5, "fs")
     tau: float = setting(100.0, "time constant of the thermostat, fs")
     rattle: float = setting(0.05, "displacement of copies, Å, where fewer structures than starts are given", at_least=0)

@@ -33,7 +33,9 @@ class NetworkConfig:
         None, "eV; per-species energy shifts; none: from the energy reference of the data"
     )
     per_type_energy_shifts_trainable: bool | None = setting(
-        None, "also sample per-species energy shifts; none: if structures have more than 10 atoms on average"
+        None,
+        "also sample per-species energy shifts; none: if structures have more than 10 atoms on average, or the energy "
+        "reference is isolated or given",
     )
     model_dtype: str = setting("float32", "precision of the weights", ("float32", "float64"))
 

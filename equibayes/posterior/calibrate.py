@@ -17,7 +17,6 @@ from equibayes.posterior.choose import choose, coverage
 from equibayes.posterior.file import Posterior, read, write
 from equibayes.posterior.predict import Prediction, predict_each
 from equibayes.posterior.rescale import FITS, Residuals
-from equibayes.posterior.sample import frame_mark
 from equibayes.posterior.sigma import Sigma
 
 FEWEST_FRAMES = 10
@@ -108,27 +107,6 @@ def residuals_of(quantity: str, data: Dataset, predictions: Sequence[Prediction]
     columns = [np.concatenate(column) for column in zip(*rows)] or [np.zeros(0)] * 5
     error, epistemic, aleatoric, number, frame_of = columns
     return Residuals(error, Sigma(epistemic, aleatoric), number.astype(np.int64), frame_of.astype(np.int64), k)
-
-
-def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
-    """The frames of a data set that the posterior did not learn from, and a note about those left out."""
-    known, fresh = split_known(posterior, data)
-    if not len(known):
-        return data, ""
-    if not len(fresh):
-        raise InputError(
-            f"{data.name}: these are frames that the posterior learned from, where its errors are smaller than "
-            "elsewhere; give others, or the whole set that it was sampled from, whose held-back frames are then used"
-        )
-    learned_from = f"the posterior learned from {len(known)} of these frames"
-    return fresh, f"{learned_from}; the other {len(fresh)} are used"
-
-
-def split_known(posterior: Posterior, data: Dataset) -> tuple[Dataset, Dataset]:
-    """The frames that the posterior learned from, and the others."""
-    learned = set(posterior.data.get("frame_marks", ()))
-    known = [frame_mark(structure) in learned for structure in data]
-    return tuple(data.subset([i for i, own in enumerate(known) if own == which]) for which in (True, False))  # type: ignore[return-value]
 
 
 def store(source: str | Path, target: str | Path, calibration: dict[str, Any] | None) -> None:

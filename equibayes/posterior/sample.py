@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from equibayes.data.dataset import Dataset
+from equibayes.data.narrow import narrow_range
 from equibayes.data.several import Given
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
@@ -122,6 +123,9 @@ def gather(prepared: Prepared, state: RunState) -> Posterior:
         for chain in range(len(sample))
         if bool(kept[chain]) and not bool(state.failed[chain])
     ]
+    verdict, narrow = judge(state, prepared.config), narrow_range(prepared.train)
+    if narrow:
+        verdict["warnings"].insert(0, narrow)
     # the latest are the furthest from the start; with equal numbers from every chain
     rows = rows[-prepared.config.samples :]
     return Posterior(
@@ -133,7 +137,7 @@ def gather(prepared: Prepared, state: RunState) -> Posterior:
         config=prepared.config.to_dict(),
         data=describe_data(prepared.train, prepared.validation),
         history=state.history,
-        verdict=judge(state, prepared.config),
+        verdict=verdict,
     )
 
 

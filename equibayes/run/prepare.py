@@ -1,6 +1,7 @@
 """What follows from data and settings before the first step: frames held back, energy reference, network, model and
 prior."""
 
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,13 +9,15 @@ import torch
 
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.prior import CentredNormal, Prior, StandardNormal, group_widths
+from equibayes.data.checks import check_forces
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number, symbol
+from equibayes.data.narrow import narrow_range
 from equibayes.data.reference import EnergyReference, fit, suggest_kind
 from equibayes.data.resident import ResidentData
 from equibayes.data.splits import split
 from equibayes.data.structures import Structure
-from equibayes.errors import InputError
+from equibayes.errors import InputError, InputWarning
 from equibayes.network.config import NetworkConfig
 from equibayes.network.scales import fit_scales, force_scale
 from equibayes.run.settings import SampleConfig
@@ -78,6 +81,7 @@ def prepare(
     validation  frames that are held back already, none of them in `data`; data.validation must then be 0
     center      the network of prior.center, where the settings name one
     """
+    check_forces(data)  # before frames are held back, which changes their numbers
     if validation is None:
         return lay_out(*hold_back(data, config.data.validation, config.seed), config, center=center)
     if config.data.validation:
@@ -101,6 +105,9 @@ def lay_out(
 
     network, reference  of an earlier posterior, whose weights keep their meaning; else fitted to the training frames
     """
+    check_forces([*train, *validation])
+    if narrow := narrow_range(train):
+        warnings.warn(narrow, InputWarning, stacklevel=2)
     if (config.prior.center is None) != (center is None):
         raise ValueError(f"prior.center={config.prior.center}, but the network of the centre is {center}")
     if reference is None:
@@ -109,13 +116,16 @@ def lay_out(
     wanted = config.network if network is None else replace(network, per_type_energy_shifts=told)
     if center is not None:
         wanted = _with_scales_of(wanted, center.network)
+    energies = [s.energy - reference.total(s.numbers) for s in train if s.energy is not None]
+    if energies and reference.kind in ("isolated", "given") and wanted.per_type_energy_shifts_trainable is None:
+        # several eV/atom of cohesion remain, which the weights alone hardly learn
+        wanted = replace(wanted, per_type_energy_shifts_trainable=True)
     scaled = fit_scales(wanted, train)
     shifts = {name: reference.shifts.get(atomic_number(name), 0.0) for name in scaled.type_names}
     network = replace(scaled, per_type_energy_shifts=shifts)
     if center is not None:
         _check_same_network(center, network)
     force = force_scale(train)
-    energies = [s.energy - reference.total(s.numbers) for s in train if s.energy is not None]
     spread = float(np.sqrt(np.mean(np.square(energies)))) if energies else force
     model = StochasticModel(network, start_sigma=force, start_sigma_energy=max(force, spread))
     # the effective settings: with them again, the same posterior.  The energies follow from data.energy_reference.
@@ -157,7 +167,7 @@ def fit_reference(train: Dataset, config: SampleConfig) -> EnergyReference:
         _check_relative(train)
         kind, given = "given", {symbol(z): 0.0 for z in train.species}
     elif kind == "auto":
-        kind = "per_structure" if suggest_kind(train) == "per_structure" else "lstsq"
+        kind = suggest_kind(train)
     return fit(train, kind, given or None)
 
 

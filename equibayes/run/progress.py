@@ -81,6 +81,12 @@ class PlainDisplay(Silent):
     def start(self, total_steps: int, first_step: int) -> None:
         self.clock, self.last = Clock(total_steps, first_step), 0.0
 
+    def advance(self, step: int) -> None:
+        """The time that is left, as soon as it is known, where the first record comes late."""
+        if not self.last and self.clock.seconds() >= self.seconds:
+            self.last = time.monotonic()
+            print(f"step {step}/{self.clock.total}  left {self.clock.left(step)}", flush=True)
+
     def show(self, record: dict[str, Any]) -> None:
         step, total = record["step"], self.clock.total
         if step >= total or time.monotonic() - self.last >= self.seconds:
@@ -168,10 +174,14 @@ class Clock:
     def __init__(self, total_steps: int, first_step: int) -> None:
         self.total, self.first, self.begun = total_steps, first_step, time.monotonic()
 
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self.begun
+
     def left(self, step: int) -> str:
         done = step - self.first
         if done <= 0:
             return "?"
-        seconds = (time.monotonic() - self.begun) / done * (self.total - step)
+        seconds = self.seconds() / done * (self.total - step)
         hours, rest = divmod(int(seconds), 3600)
         return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"

@@ -13,7 +13,7 @@ from equibayes.errors import InputError
 from equibayes.network.config import PRESETS as NETWORKS
 from equibayes.network.config import NetworkConfig
 from equibayes.sampling.minibatch import steps_per_epoch
-from equibayes.sampling.schedule import BurnIn, Cycles, Schedule
+from equibayes.sampling.schedule import BurnIn, Cycles, Schedule, whole_epochs
 from equibayes.sampling.sghmc import Integrator, Mass, SGHMCConfig
 
 
@@ -154,11 +154,11 @@ class SampleConfig:
             )
 
     def schedule(self, data_size: int) -> Schedule:
-        """The schedule for N training configurations, with phases of whole epochs."""
+        """The schedule for N training configurations, with phases of whole epochs unless these are too long."""
         per_chain = -(-self.samples // self.chains)
         burn_in = self.burn_in
         epoch = steps_per_epoch(data_size, burn_in.batch_size)
-        steps = -(-burn_in.steps // epoch) * epoch
+        steps = whole_epochs(burn_in.steps, epoch)
         # the printed formula of rise_and_fall has the period 2K
         length = self.cycles.length // 2 if self.cycles.kind == "rise_and_fall" else self.cycles.length
         return Schedule(
@@ -176,10 +176,11 @@ class SampleConfig:
         )
 
     def early_steps(self, data_size: int) -> int:
-        """Steps with the early batch size: whole epochs of the burn-in remain after them."""
+        """Steps with the early batch size: whole epochs of the burn-in remain after them, if it has whole epochs."""
         epoch = steps_per_epoch(data_size, self.burn_in.batch_size)
         steps = self.schedule(data_size).burn_in_steps
-        return int(self.burn_in.early * steps) // epoch * epoch
+        early = int(self.burn_in.early * steps)
+        return early if steps % epoch else early // epoch * epoch
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

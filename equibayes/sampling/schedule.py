@@ -12,8 +12,9 @@ One sample per cycle, at its end: where γ has returned to 0, or (``constant``) 
 safe default.  ``restart`` jumps from γ ≈ 0 to γ0 in one step, which can be unstable: see ``stability``.
 
 Samples at epoch ends.  With reshuffled epochs the minibatch errors of one epoch cancel almost exactly at its end, so
-phases are lengthened to whole epochs when ``steps_per_epoch`` is given.  Burn-in and cycles may use different batch
-sizes, hence two numbers; epochs are counted from the start of each phase (``StepPlan.phase_step``).
+phases are lengthened to whole epochs when ``steps_per_epoch`` is given, unless a phase would become more than twice as
+long: a short run on many frames stays short.  Burn-in and cycles may use different batch sizes, hence two numbers;
+epochs are counted from the start of each phase (``StepPlan.phase_step``).
 
 A cold start.  In the noise-free part of the burn-in, T = 0, the prior is left out as well: the chain descends the
 likelihood alone, from weights that were drawn from the prior.  With the prior it would go to the maximum of the
@@ -128,7 +129,7 @@ class Schedule:
     cycles: Cycles = Cycles()
     temperature: float = 1.0
     steps_per_epoch: tuple[int, int] = (1, 1)
-    """Steps in an epoch in burn-in and in cycles; phases are lengthened to whole epochs."""
+    """Steps in an epoch in burn-in and in cycles; phases are lengthened to whole epochs, see ``whole_epochs``."""
 
     def __post_init__(self) -> None:
         if min(self.steps_per_epoch) < 1:
@@ -136,12 +137,12 @@ class Schedule:
 
     @property
     def burn_in_steps(self) -> int:
-        return _round_up(self.burn_in.steps, self.steps_per_epoch[0])
+        return whole_epochs(self.burn_in.steps, self.steps_per_epoch[0])
 
     @property
     def cycle_steps(self) -> int:
         """Steps of one cycle.  ``rise_and_fall`` is rounded by half periods, to keep the peak in the middle."""
-        whole = _round_up(self.cycles.length, self.steps_per_epoch[1])
+        whole = whole_epochs(self.cycles.length, self.steps_per_epoch[1])
         return 2 * whole if self.cycles.kind == "rise_and_fall" else whole
 
     @property
@@ -201,5 +202,7 @@ class Schedule:
         return min(1.0, share / self.burn_in.ramp_fraction) if self.burn_in.ramp_fraction else 1.0
 
 
-def _round_up(steps: int, unit: int) -> int:
-    return -(-steps // unit) * unit
+def whole_epochs(steps: int, epoch: int) -> int:
+    """A length rounded up to whole epochs; as it is where that would more than double it."""
+    rounded = -(-steps // epoch) * epoch
+    return rounded if rounded <= 2 * steps else steps

@@ -8,6 +8,7 @@
 | forces_std             | arrays  | eV/Å  | σ of each force component                          |
 | atom_sigma             | arrays  | eV/Å  | one number per atom, to colour it by               |
 | momenta                | arrays  | ASE   |                                                    |
+| masses, move_mask      | arrays  | u     | only where the start has masses or fixed atoms     |
 | max_devi_f             | info    | eV/Å  | candidates only: the deviation that made it one    |
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from ase import Atoms
+from ase.constraints import FixAtoms
 from ase.io.extxyz import read_xyz
 
 from equibayes.data.extxyz import frame_text
@@ -30,6 +32,11 @@ def trajectory_frame(atoms: Atoms, results: dict[str, Any], step: int, time_fs: 
     if "stress" in results:
         info["stress"] = voigt_to_full(results["stress"])
     arrays |= {"momenta": atoms.get_momenta(), "forces_std": results["forces_uncertainty"], "forces": results["forces"]}
+    if atoms.has("masses"):
+        arrays["masses"] = atoms.get_masses()
+    held = [each.index for each in atoms.constraints if isinstance(each, FixAtoms)]
+    if held:
+        arrays["move_mask"] = ~np.isin(np.arange(len(atoms)), np.concatenate(held))
     return frame_text(_geometry(atoms), info, arrays)
 
 

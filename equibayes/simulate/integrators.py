@@ -1,17 +1,22 @@
 """ASE's integrators by the name of their ensemble, with the state needed to resume bit for bit.
 
-| ensemble | integrator                                     | conserves                     | degrees of freedom       |
-|----------|------------------------------------------------|-------------------------------|--------------------------|
-| nve      | velocity Verlet                                | energy                        | without rigid motion     |
-| bussi    | Bussi's stochastic velocity rescaling (SVR)    | energy minus heat exchanged   | without rigid motion     |
-| langevin | Vanden-Eijnden and Ciccotti's                  | nothing                       | all 3n                   |
-| npt      | isotropic Martyna-Tobias-Klein, Nosé-Hoover    | the extended energy           | all 3n                   |
+| ensemble        | integrator                                  | conserves                     | degrees of freedom   |
+|-----------------|---------------------------------------------|-------------------------------|----------------------|
+| nve             | velocity Verlet                             | energy                        | without rigid motion |
+| bussi           | Bussi's stochastic velocity rescaling (SVR) | energy minus heat exchanged   | without rigid motion |
+| langevin        | Vanden-Eijnden and Ciccotti's               | nothing                       | all 3n               |
+| npt             | isotropic Martyna-Tobias-Klein, Nosé-Hoover | the extended energy           | all 3n               |
+| npt-anisotropic | the same, for each cell vector on its own   | the extended energy           | all 3n               |
 
 nve and bussi conserve the total momentum and, without a cell, the angular momentum.  Both start at 0 and are not
 degrees of freedom: ethanol has 21 of 27, and a thermostat that counted all would heat the molecule by 29 %.
+
+Atoms that have momenta keep them; rigid motion then counts if the momenta contain it.  With constraints the degrees of
+freedom are 3n without those that the constraints remove, since fixed atoms can take up momentum.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -20,18 +25,25 @@ from ase import Atoms, units
 from ase.md.bussi import Bussi
 from ase.md.langevin import Langevin
 from ase.md.md import MolecularDynamics
-from ase.md.nose_hoover_chain import IsotropicMTKNPT
+from ase.md.nose_hoover_chain import IsotropicMTKNPT, MaskedMTKNPT
 from ase.md.verlet import VelocityVerlet
 
 from equibayes.errors import InputError
+from equibayes.simulate.start import check_pressure, free_degrees, has_velocities
 
-ENSEMBLES = ("nve", "langevin", "bussi", "npt")
+ENSEMBLES = ("nve", "langevin", "bussi", "npt", "npt-anisotropic")
+
+RIGID_SHARE = 1e-6
+"""Share of the kinetic energy in rigid motion below which given momenta contain none."""
 
 # The state of an integrator besides positions, momenta, cell and random numbers: paths of attributes.
 _MEMORY: dict[str, tuple[str, ...]] = {
     "nve": (),
     "langevin": (),
     "bussi": ("transferred_energy",),
+    "npt-anisotropic": (
+        *("_q", "_p", "_h", "_p_c", "_thermostat._eta", "_thermostat._p_eta", "_barostat._xi", "_barostat._p_xi"),
+    ),
     "npt": ("_q", "_p", "_eps", "_p_eps", "_thermostat._eta", "_thermostat._p_eta", "_barostat._xi", "_barostat._p_xi"),
 }
 
@@ -43,7 +55,7 @@ class Conditions:
     temperature    K
     timestep       fs
     tau            fs, time constant of the thermostat (Langevin: 1/friction)
-    pressure       GPa, npt only
+    pressure       GPa, npt and npt-anisotropic only
     pressure_tau   fs, time constant of the barostat
     """
 
@@ -72,12 +84,13 @@ class Integrator:
     """Moves `atoms`, which must have a calculator."""
 
     def __init__(self, atoms: Atoms, conditions: Conditions) -> None:
-        """Draws velocities and scales them to exactly the kinetic energy of the temperature."""
-        if conditions.ensemble == "npt" and not atoms.pbc.all():
-            raise InputError("ensemble npt: a structure without a cell has no pressure; use nve, langevin or bussi")
+        """Starts with the momenta of the atoms; without any it draws velocities and scales them to exactly the kinetic
+        energy of the temperature."""
+        if conditions.ensemble.startswith("npt"):
+            check_pressure(atoms, conditions.ensemble)
         self.atoms, self.conditions = atoms, conditions
         self.rng = np.random.default_rng(conditions.seed)
-        self.degrees = self._draw_velocities()
+        self.degrees = self._keep_velocities() if has_velocities(atoms) else self._draw_velocities()
         self.dynamics: Any = self._build()
 
     def step(self) -> None:
@@ -91,7 +104,7 @@ class Integrator:
         """eV, the energy that an exact integrator conserves; NaN if there is none."""
         if self.conditions.ensemble == "langevin":
             return float("nan")
-        if isinstance(self.dynamics, IsotropicMTKNPT):
+        if isinstance(self.dynamics, (IsotropicMTKNPT, MaskedMTKNPT)):
             return self.dynamics.get_conserved_energy()
         return float(self.atoms.get_total_energy()) - float(getattr(self.dynamics, "transferred_energy", 0.0))
 
@@ -104,29 +117,49 @@ class Integrator:
     def remember(self, memory: dict[str, np.ndarray]) -> None:
         """The inverse of `memory`."""
         self.atoms.set_cell(memory["cell"], scale_atoms=False)
-        self.atoms.set_positions(memory["positions"])
-        self.atoms.set_momenta(memory["momenta"])
+        self.atoms.set_positions(memory["positions"], apply_constraint=False)
+        self.atoms.set_momenta(memory["momenta"], apply_constraint=False)
         for path in _MEMORY[self.conditions.ensemble]:
             value = memory[path].copy()
             parents, _, name = path.rpartition(".")
             owner = attrgetter(parents)(self.dynamics) if parents else self.dynamics
             setattr(owner, name, value if value.ndim else float(value))
 
+    def _keep_velocities(self) -> int:
+        """Returns the number of degrees of freedom."""
+        momenta = self.atoms.get_momenta()
+        self.atoms.set_momenta(momenta)  # those that the constraints allow
+        if self.atoms.constraints:
+            return free_degrees(self.atoms)
+        inner, rigid = self._without_rigid_motion(momenta)
+        away = ((momenta - inner) ** 2 / self.atoms.get_masses()[:, None]).sum() / 2
+        moves = away > RIGID_SHARE * self.atoms.get_kinetic_energy()
+        return 3 * len(self.atoms) - (0 if moves else rigid)
+
     def _draw_velocities(self) -> int:
         """Returns the number of degrees of freedom."""
         atoms, thermal = self.atoms, units.kB * self.conditions.temperature
         masses = atoms.get_masses()[:, None]
         momenta = self.rng.normal(size=(len(atoms), 3)) * np.sqrt(masses * thermal)
-        degrees = 3 * len(atoms)
-        if self.conditions.ensemble in ("nve", "bussi") and len(atoms) > 1:
-            momenta -= masses * momenta.sum(0) / masses.sum()
-            degrees -= 3
-            if not atoms.pbc.any():
-                momenta, turning = _without_rotation(atoms, momenta)
-                degrees -= turning
+        if atoms.constraints:
+            degrees = free_degrees(atoms)
+        else:
+            momenta, rigid = self._without_rigid_motion(momenta)
+            degrees = 3 * len(atoms) - rigid
         atoms.set_momenta(momenta)
-        atoms.set_momenta(momenta * np.sqrt(degrees * thermal / 2 / atoms.get_kinetic_energy()))
+        atoms.set_momenta(atoms.get_momenta() * np.sqrt(degrees * thermal / 2 / atoms.get_kinetic_energy()))
         return degrees
+
+    def _without_rigid_motion(self, momenta: np.ndarray) -> tuple[np.ndarray, int]:
+        """Momenta [n, 3] without the motion that the ensemble conserves, and its number of degrees of freedom."""
+        atoms, masses = self.atoms, self.atoms.get_masses()[:, None]
+        if self.conditions.ensemble not in ("nve", "bussi") or len(atoms) < 2:
+            return momenta, 0
+        momenta = momenta - masses * momenta.sum(0) / masses.sum()
+        if atoms.pbc.any():
+            return momenta, 3
+        momenta, turning = _without_rotation(atoms, momenta)
+        return momenta, 3 + turning
 
     def _build(self) -> MolecularDynamics:
         atoms, c = self.atoms, self.conditions
@@ -135,11 +168,10 @@ class Integrator:
             return VelocityVerlet(atoms, step)
         if c.ensemble == "langevin":
             return Langevin(atoms, step, temperature_K=temperature, friction=1 / tau, rng=self.rng, fixcm=False)
-        if c.ensemble == "npt":
+        if c.ensemble.startswith("npt"):
+            kind = IsotropicMTKNPT if c.ensemble == "npt" else partial(MaskedMTKNPT, mask=(True, True, True))
             pressure, damping = c.pressure * units.GPa, c.pressure_tau * units.fs
-            return IsotropicMTKNPT(
-                atoms, step, temperature_K=temperature, pressure_au=pressure, tdamp=tau, pdamp=damping
-            )
+            return kind(atoms, step, temperature_K=temperature, pressure_au=pressure, tdamp=tau, pdamp=damping)
         dynamics = Bussi(atoms, step, temperature_K=temperature, taut=tau, rng=self.rng)
         dynamics.ndof = self.degrees  # ASE counts the rigid motion too
         dynamics.target_kinetic_energy = 0.5 * dynamics.temp * self.degrees

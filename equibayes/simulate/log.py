@@ -4,11 +4,13 @@ columns = read_log("traj-md/md.log")
 columns["temperature"]                    # K
 """
 
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ase import units
 
 from equibayes.errors import InputError
 from equibayes.simulate.trust import Trust
@@ -32,28 +34,54 @@ COLUMNS = {
 dynamics, which conserves no energy."""
 
 
-def header(trust: Trust, deviation: str) -> str:
+CELL_COLUMNS = {"volume": "Å³", "pressure": "GPa", "a": "Å", "b": "Å", "c": "Å"}
+"""Further columns where the cell changes; `pressure` is that of the atoms, with their kinetic part."""
+UNITS = COLUMNS | CELL_COLUMNS
+
+
+def columns_for(ensemble: str) -> list[str]:
+    """The columns of a new log."""
+    return [*UNITS] if ensemble.startswith("npt") else [*COLUMNS]
+
+
+def columns_in(text: str) -> list[str]:
+    """The columns of a log, from the last line of its header."""
+    headings = [line.removeprefix("#").split() for line in text.splitlines() if line.startswith("#")]
+    return headings[-1] if headings and set(headings[-1]) <= set(UNITS) else [*COLUMNS]
+
+
+def header(trust: Trust, deviation: str, columns: Sequence[str] = tuple(COLUMNS)) -> str:
     """The lines above the first frame."""
     levels = ", ".join(
         f"{name} trust level " + ("none" if level is None else f"{level:.6g} eV/Å")
         for name, level in (("lower", trust.lower), ("upper", trust.upper))
     )
-    units = ", ".join(f"{name} {unit}" for name, unit in COLUMNS.items() if unit not in ("1", "word"))
+    told = ", ".join(f"{name} {UNITS[name]}" for name in columns if UNITS[name] not in ("1", "word"))
     return (
         f"# equibayes md; deviations: {deviation} sigma of an atom's force components; {levels}\n"
-        f"# units: {units}\n# {' '.join(COLUMNS)}\n"
+        f"# units: {told}\n# {' '.join(columns)}\n"
     )
 
 
-def line(now: Observation) -> str:
+def line(now: Observation, columns: Sequence[str] = tuple(COLUMNS)) -> str:
     """The line of one frame."""
     results, deviation = now.results, now.deviation
     kinetic, devi = float(now.atoms.get_kinetic_energy()), (deviation.largest, deviation.mean, deviation.smallest)
-    return (
+    words = (
         f"{now.step:9d} {now.time_fs:12.3f} {now.temperature:10.3f} {results['energy']:18.8f} {kinetic:14.8f} "
         f"{now.conserved:18.8f} {' '.join(f'{value:12.6f}' for value in devi)} {deviation.atom:6d} "
-        f"{results['energy_uncertainty']:12.6f} {now.state}\n"
+        f"{results['energy_uncertainty']:12.6f} {now.state}"
     )
+    if "volume" in columns:
+        volume, lengths = float(now.atoms.get_volume()), now.atoms.cell.lengths()
+        pressure = pressure_of(volume, kinetic, results["stress"])
+        words += f" {volume:14.6f} {pressure:12.6f} {' '.join(f'{length:12.6f}' for length in lengths)}"
+    return f"{words}\n"
+
+
+def pressure_of(volume: float, kinetic: float, stress: np.ndarray) -> float:
+    """GPa; kinetic energy in eV, stress [6] in eV/Å³ without the kinetic part."""
+    return float((2 * kinetic / volume - stress[:3].sum()) / 3 / units.GPa)
 
 
 def describe_step(record: dict[str, Any]) -> dict[str, str]:
@@ -72,13 +100,14 @@ def read_log(path: str | Path) -> dict[str, np.ndarray]:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as cause:
         raise InputError(f"{path}: cannot be read ({cause.strerror})") from cause
+    names = columns_in(text)
     rows = [words for words in map(str.split, text.splitlines()) if words and not words[0].startswith("#")]
-    if any(len(words) != len(COLUMNS) for words in rows):
+    if any(len(words) != len(names) for words in rows):
         raise InputError(
-            f"{path}: a line without {len(COLUMNS)} columns; this is not a log of equibayes md, or it was cut short"
+            f"{path}: a line without {len(names)} columns; this is not a log of equibayes md, or it was cut short"
         )
     columns: dict[str, np.ndarray] = {}
-    for name, values in zip(COLUMNS, zip(*rows) if rows else [()] * len(COLUMNS)):
+    for name, values in zip(names, zip(*rows) if rows else [()] * len(names)):
         kind = str if name == "state" else int if name in ("step", "atom") else float
         columns[name] = np.array([kind(value) for value in values], dtype=None if kind is str else kind)
     return columns

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from ase import Atoms
 
-from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import lock, make_folder, remove_leftovers
 from equibayes.run.interrupt import Interrupted, collected_signals
@@ -34,6 +33,7 @@ from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.integrators import Conditions, Integrator
 from equibayes.simulate.oracle import Oracle, Query
 from equibayes.simulate.reporter import MdReporter, check_trajectory, state_file
+from equibayes.simulate.start import moving_part, start_digest
 from equibayes.simulate.state import MdState, load_state
 from equibayes.simulate.statistics import Statistics
 from equibayes.simulate.trust import Deviation
@@ -76,6 +76,7 @@ def run_md(
 ) -> MdResult:
     """Simulate `steps` steps in all, or the remaining ones with `resume`.
 
+    start   its masses and constraints are kept; its velocities start the run, if it has any
     oracle  is asked about candidates with `on_uncertain="label"`
     """
     watch, display, output = watch or Watch(), display or Silent(), Path(output)
@@ -117,7 +118,7 @@ class _Simulation:
         reporter: MdReporter,
         oracle: Oracle | None,
     ) -> None:
-        self.atoms = Atoms(start.numbers, start.positions, cell=start.cell, pbc=start.pbc)
+        self.atoms = moving_part(start).to_atoms()
         self.atoms.calc = self.calculator = calculator
         self.watch, self.reporter, self.oracle = watch, reporter, oracle
         self.timestep = conditions.timestep
@@ -253,10 +254,9 @@ def _identity(calculator: Calculator, start: Atoms, conditions: Conditions, watc
     digest.update(json.dumps(posterior.calibration, sort_keys=True).encode())
     settings = {**asdict(conditions), **asdict(watch)}
     levels = settings.pop("trust")
-    geometry = Structure(start.numbers, start.positions, start.cell.array, start.pbc)
     return {
         "posterior": digest.hexdigest(),
-        "start": geometry.geometry_digest().hex(),
+        "start": start_digest(moving_part(start)),
         "dtype": calculator.dtype or posterior.network.model_dtype,
         **{name.replace("_", "-"): value for name, value in settings.items() if name != "save_every"},
         "trust-lo": levels["lower"],

@@ -64,6 +64,7 @@ class MdReporter:
         self.last_candidate: int | None = None
         self.last_state = "trusted"
         self.saved_step: int | None = None
+        self.columns = log.columns_for(conditions.ensemble)
         self._files: dict[str, ResumableFile] = {}
         self._plotted = time.monotonic()
 
@@ -73,8 +74,9 @@ class MdReporter:
         for name, path in paths.items():
             self._files[name] = ResumableFile(path, 0 if state is None else state.lengths[name])
         if state is None:
-            self._files["md.log"].append(log.header(self.watch.trust, self.watch.deviation))
+            self._files["md.log"].append(log.header(self.watch.trust, self.watch.deviation, self.columns))
             return
+        self.columns = log.columns_in(paths["md.log"].read_text(encoding="utf-8"))  # of the version that began it
         self.statistics, self.candidates = state.statistics, state.candidates
         self.last_candidate, self.last_state, self.saved_step = state.last_candidate, state.last_state, state.step
 
@@ -91,7 +93,7 @@ class MdReporter:
         self.statistics.add(now.step, now.time_fs, now.temperature, now.conserved, now.deviation, now.state)
         crossed, self.last_state = now.state != self.last_state, now.state
         if self.regular(now.step) or crossed:
-            self._files["md.log"].append(log.line(now))
+            self._files["md.log"].append(log.line(now, self.columns))
         if self.regular(now.step) or now.step == self.steps:
             shown = {"step": now.step, "temperature": now.temperature, "largest_sigma": now.deviation.largest}
             # without trust levels the state "trusted" says nothing

@@ -171,7 +171,7 @@ class Run:
 
 def errors(posterior: Posterior, data: Dataset, device: str) -> dict[str, float]:
     """Errors of energies (eV) and force components (eV/Å); p99: 99th percentile of the absolute errors."""
-    found = evaluate(posterior, data, device=device)
+    found = evaluate(posterior, data, device=device, include_training=True)
     force = found.force_error
     return {
         "force_mae": metrics.mean_absolute_error(force),

@@ -55,6 +55,18 @@ def bad(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
+def test_a_link_is_kept(
+    made: tuple[Path, Path], file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere/link.posterior"
+    link.symlink_to("../a.posterior")
+    good([str(link), str(made[1])], capsys)
+    assert link.is_symlink()
+    assert load(file).calibration is not None, "the file behind the link is written"
+    assert [path.name for path in link.parent.iterdir()] == ["link.posterior"]
+
+
 def test_in_place_and_out_again(made: tuple[Path, Path], file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, frame = file.read_bytes(), ethanol_frames(1)[0]
     out = good([str(file), str(made[1])], capsys)

@@ -109,3 +109,14 @@ def test_winners() -> None:
     assert cells["MAE-E"] == ["1.0", "–"]
     assert cells["MLL-E"] == ["–", "–"]
     assert cells["seconds"] == ["–", "–"]
+
+
+def test_training_frames_are_left_out(compared: tuple[Path, str]) -> None:
+    """The four held-back frames of the training file remain to compare on."""
+    folder, _ = compared
+    words = ["bundled:ethanol@0:20" if word == "bundled:ethanol@500:510" else word for word in WORDS]
+    status, out, err = run([*words, "--json", "own.json"], folder)
+    assert status == 0, err
+    assert "note: bundled:ethanol@0:20: the posterior learned from 16 of these frames; the other 4 are used" in out
+    rows = json.loads((folder / "own.json").read_text())["bundled:ethanol@0:20"]
+    assert rows["bayes"]["values"]["n_frames"] == 4

@@ -10,6 +10,8 @@ from ase.io import write
 
 from equibayes.cli.main import main
 from equibayes.data import read
+from equibayes.data.extxyz import write_exact
+from equibayes.errors import InputWarning
 from equibayes.evaluation.evaluated import evaluate
 from equibayes.posterior.file import load
 
@@ -104,6 +106,45 @@ def test_what_is_there_is_evaluated(
     assert each["reasons"][f"{missing}_mae"] == "no labels"
     assert each[f"{there.removesuffix('s')}_mae"] > 0
     assert f"note: part.xyz: no {missing}_mae" in out
+
+
+TRAINED = "bundled:ethanol@0:20"
+"""The frames of the posterior: 16 that it learned from, 4 held back."""
+
+
+def test_training_frames_are_left_out_unless_wanted(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note = "the posterior learned from 16 of these frames; the other 4 are used"
+    report = tmp_path / "report.html"
+    values, out = metrics_of([str(file), TRAINED, "--report", str(report)], tmp_path, capsys)
+    assert values["data"][TRAINED]["4"]["n_frames"] == 4
+    assert values["data"][TRAINED]["4"]["note"] == note
+    assert f"note: {TRAINED}: {note}\n" in out
+    assert note in report.read_text()
+    values, out = metrics_of([str(file), TRAINED, "--include-training"], tmp_path, capsys)
+    assert values["data"][TRAINED]["4"]["n_frames"] == 20
+    assert f"note: {TRAINED}: includes 16 frames that the posterior learned from" in out
+    values, _ = metrics_of([str(file), DATA], tmp_path, capsys)
+    assert "note" not in values["data"][DATA]["4"]
+
+
+def test_training_frames_alone_are_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    marks = load(file).data["frame_marks"]
+    own = [s for s in read(TRAINED) if s.geometry_digest().hex()[:8] in marks]
+    write_exact(tmp_path / "own.xyz", own)
+    err = bad([str(file), DATA, str(tmp_path / "own.xyz")], capsys)
+    assert "own.xyz: these are frames that the posterior learned from" in err
+    assert "or add --include-training" in err
+
+
+def test_the_same_from_python(file: Path) -> None:
+    posterior, data = load(file), read(TRAINED)
+    with pytest.warns(InputWarning, match="learned from 16 of these frames; the other 4 are used"):
+        assert len(evaluate(posterior, data).structures) == 4
+    everything = evaluate(posterior, data, include_training=True)
+    assert len(everything.structures) == 20
+    assert "includes 16 frames that the posterior learned from" in everything.note
 
 
 def bad(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ase import Atoms
+from ase.constraints import FixAtoms
 from ase.io import read as ase_read
 from ase.io import write
 
@@ -188,3 +190,82 @@ def test_an_explosion_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main([*words, "--timestep", "50", "--device", "cpu"]) == 1
     assert "ended early  exploded at step" in capsys.readouterr().out
     assert main([*words, "--timestep", "0.1", "--overwrite", "--device", "cpu"]) == 0
+
+
+def boxed() -> Atoms:
+    """Ethanol in a periodic box; its first atom is fixed."""
+    atoms = read(START)[0].to_atoms()
+    atoms.calc = None
+    atoms.set_cell([9.0, 9.0, 9.0])
+    atoms.center()
+    atoms.pbc = True
+    atoms.set_constraint(FixAtoms([0]))
+    return atoms
+
+
+def frames_of(start: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[list[Atoms], str]:
+    """The trajectory of a short run from a file, and what the program said."""
+    target = start.with_name("t.xyz")
+    argv = [
+        "md",
+        str(ETHANOL),
+        str(start),
+        "-o",
+        str(target),
+        *["--steps", "4", "--every", "1", "--k", "1", "--device", "cpu"],
+    ]
+    assert main([*argv, "--temperature", "300", "--overwrite", *words]) == 0
+    return ase_read(target, ":"), capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["POSCAR", "start.vasp", "start.cif", "start.xyz", "start.traj"])
+def test_starts_from_what_ase_reads(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    atoms = boxed()
+    write(tmp_path / name, atoms, **({"format": "extxyz"} if name.endswith(".xyz") else {}))
+    frames, out = frames_of(tmp_path / name, capsys)
+    assert frames[0].pbc.all()
+    np.testing.assert_allclose(frames[0].cell.lengths(), 9.0)
+    assert sorted(frames[0].numbers) == sorted(atoms.numbers)
+    assert "velocities" not in out
+    moved = np.abs(frames[-1].positions - frames[0].positions).max(axis=1)
+    assert moved[1:].min() > 1e-4
+    assert (moved[0] < 1e-7) == (name != "start.cif"), "a CIF has no constraints"
+
+
+def test_a_start_that_nothing_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("this is not a structure\n")
+    words = f"md {ETHANOL} {tmp_path}/notes.txt -o {tmp_path}/t.xyz --steps 4 --temperature 300"
+    assert main(words.split()) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "notes.txt: cannot be read" in err
+    assert "give extended xyz, POSCAR, CIF or another file that ASE reads" in err
+
+
+def test_velocities_of_the_file_start_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    atoms = boxed()
+    masses = atoms.get_masses()
+    masses[-1] = 2.014
+    atoms.set_masses(masses)
+    atoms.set_momenta(np.random.default_rng(0).normal(scale=0.2, size=(9, 3)))
+    write(tmp_path / "start.traj", atoms)
+    frames, out = frames_of(tmp_path / "start.traj", capsys)
+    np.testing.assert_allclose(frames[0].get_momenta(), atoms.get_momenta(), atol=1e-7)
+    kelvin = atoms.get_temperature()
+    assert f"start.traj start the run ({kelvin:.0f} K); --temperature 300 K is the target of the thermostat" in out
+    log = np.loadtxt(tmp_path / "t-md/md.log", usecols=(2, 4))
+    assert log[0, 1] == pytest.approx(atoms.get_kinetic_energy(), abs=1e-6), "with the masses of the file"
+    assert "--temperature is not used" in frames_of(tmp_path / "start.traj", capsys, "--ensemble", "nve")[1]
+    frames, out = frames_of(tmp_path / "start.traj", capsys, "--fresh-velocities")
+    assert "velocities" not in out
+    assert np.loadtxt(tmp_path / "t-md/md.log", usecols=2)[0] == pytest.approx(300.0, abs=1e-3)
+
+
+def test_a_slab_is_refused_under_pressure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    atoms = boxed()
+    atoms.set_constraint()
+    atoms.pbc = (True, True, False)
+    write(tmp_path / "slab.traj", atoms)
+    words = f"md {ETHANOL} {tmp_path}/slab.traj -o {tmp_path}/t.xyz --steps 4 --temperature 300 --ensemble npt"
+    assert main(words.split()) == 2
+    assert "periodic in 2 of 3 directions" in capsys.readouterr().err

@@ -35,6 +35,14 @@ def test_labels_and_goes_on(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("t-md/label-*/fly.posterior"))
 
 
+def test_labels_of_another_level_of_theory_are_refused(tmp_path: Path) -> None:
+    words = ["labeller_settings.zero=0" if word.startswith("labeller_settings") else word for word in LABEL]
+    status, _, err = program.run(words, tmp_path)
+    assert status == 2
+    assert "step 0: the labeller's energy differs from the model's by 468 eV per atom" in err
+    assert not (tmp_path / "t-md/labels.xyz").exists()
+
+
 def test_on_the_fly_killed_at_random_moments(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()

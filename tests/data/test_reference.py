@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from ase.build import molecule
+from ase.build import bulk, molecule
 
 from equibayes.data import Dataset, Structure, bundled_ethanol
 from equibayes.data.reference import EnergyReference, fit, suggest_kind
@@ -117,6 +117,23 @@ def test_per_structure_for_relative_energies() -> None:
     assert reference.total(unseen) == pytest.approx(4 * shifts[6] + 10 * shifts[1])
     with pytest.raises(InputError, match="no reference energy for O"):
         reference.total([8, 1, 1])
+
+
+def test_a_crystal_has_the_same_energy_per_atom_in_every_cell() -> None:
+    """Energies close to 0, as from an empirical potential, in cells of four and of eight atoms."""
+    cells = [bulk("Cu", cubic=True), bulk("Cu", cubic=True).repeat((2, 1, 1))]
+    energies = (-0.007, 0.005)
+    data = Dataset(
+        [
+            Structure(atoms.numbers, atoms.positions, atoms.cell.array, atoms.pbc, energy=each * len(atoms))
+            for atoms, each in zip(cells, energies)
+        ],
+        "copper",
+    )
+    assert suggest_kind(data) == "lstsq"
+    reference = fit(data, suggest_kind(data))
+    per_atom = [reference.total([29] * n) / n for n in (4, 8, 32)]
+    assert per_atom == pytest.approx([np.mean(energies)] * 3, abs=1e-6)
 
 
 def test_suggestion_for_totals() -> None:

@@ -44,11 +44,12 @@ def test_words_for_bundled_data() -> None:
         assert part in text
 
 
-def test_free_atoms_are_offered_not_taken() -> None:
-    """`auto` takes lstsq all the same, so the summary must not say otherwise."""
+def test_free_atoms_are_suggested_where_there_is_one_of_every_species() -> None:
     frame = Structure(np.array([1, 1]), np.array([[0, 0, 0], [0, 0, 0.7]]), energy=-30.0)
     text = str(Dataset([frame], "one", isolated_atoms={1: -13.6}).summary())
-    assert "lstsq, or the free atoms below: data.energy_reference=isolated" in text
+    assert "isolated (suggested)" in text
+    text = str(Dataset([frame], "one", isolated_atoms={6: -1029.5}).summary())
+    assert "lstsq (suggested; no free atom of H)" in text
 
 
 def test_empty_set() -> None:

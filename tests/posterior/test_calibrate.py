@@ -9,13 +9,14 @@ import torch
 
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
-from equibayes.posterior.calibrate import calibrate, find, store, unseen
+from equibayes.posterior.calibrate import calibrate, find, store
 from equibayes.posterior.calibration import METHODS, Calibration, Rescaling, spread_of
 from equibayes.posterior.choose import choose, coverage, folds
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
 from equibayes.posterior.rescale import FITS, Residuals, rising
 from equibayes.posterior.sample import sample
+from equibayes.posterior.seen import marks_of, unseen
 from equibayes.posterior.sigma import Sigma
 from tests.posterior.synthetic import energy_errors, force_errors
 from tests.runs import ethanol_frames, small_config
@@ -304,12 +305,12 @@ def test_frames_that_were_learned_from_are_refused(posterior: Posterior) -> None
     train, held = hold_back(whole, 4, posterior.config["seed"])
     for part in (train, train[3:10]):
         with pytest.raises(InputError, match="these are frames that the posterior learned from"):
-            unseen(posterior, part)
-    used, words = unseen(posterior, whole)
+            unseen(marks_of(posterior), part)
+    used, words = unseen(marks_of(posterior), whole)
     assert used.fingerprint() == held.fingerprint()
     assert words == "the posterior learned from 36 of these frames; the other 4 are used"
     other = read("bundled:ethanol@100:130")
-    assert unseen(posterior, other) == (other, "")
+    assert unseen(marks_of(posterior), other) == (other, "")
 
 
 def test_stored_and_taken_out_again(posterior: Posterior, tmp_path: Path) -> None:

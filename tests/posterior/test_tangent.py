@@ -11,10 +11,10 @@ import equibayes
 from equibayes.data import Dataset, Structure
 from equibayes.data.reference import EnergyReference
 from equibayes.errors import InputError
-from equibayes.posterior.calibrate import split_known
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.jacobian import rows_of
 from equibayes.posterior.sample import sample
+from equibayes.posterior.seen import marks_of, split_known
 from equibayes.posterior.tangent import NOISES, _resident, best_factor, refine
 from tests import physics
 from tests.cli import program
@@ -39,7 +39,7 @@ def plain(data: Dataset) -> Posterior:
 
 @pytest.fixture(scope="module")
 def refined(plain: Posterior, data: Dataset) -> Posterior:
-    return refine(plain, *split_known(plain, data), draws=2)
+    return refine(plain, *split_known(marks_of(plain), data), draws=2)
 
 
 def force_error(posterior: Posterior, frames: Dataset) -> float:
@@ -89,17 +89,17 @@ def test_rows_are_derivatives_by_single_weights(plain: Posterior, data: Dataset)
 
 def test_labels_are_learned(plain: Posterior, refined: Posterior, data: Dataset) -> None:
     """Errors fall on the frames learned from and on those held back."""
-    known, held = split_known(plain, data)
+    known, held = split_known(marks_of(plain), data)
     assert force_error(refined, known) < 0.6 * force_error(plain, known)
     assert force_error(refined, held) < 0.95 * force_error(plain, held)
 
 
 def test_new_labels_are_learned_without_sampling(plain: Posterior, data: Dataset) -> None:
-    known, held = split_known(plain, data)
+    known, held = split_known(marks_of(plain), data)
     added, rest = held.subset(range(4)), held.subset(range(4, 8))
     without, with_new = refine(plain, known), refine(plain, Dataset([*known, *added]))
     assert force_error(with_new, added) < 0.7 * force_error(without, added)
-    assert split_known(with_new, Dataset([*added, *rest]))[0].structures == added.structures
+    assert split_known(marks_of(with_new), Dataset([*added, *rest]))[0].structures == added.structures
 
 
 def test_physics_of_one_linearised_network(refined: Posterior) -> None:
@@ -183,7 +183,7 @@ def test_many_labels_are_thinned(plain: Posterior, data: Dataset, monkeypatch: p
     """Evenly spread frames up to the limit, which is said."""
     said: list[str] = []
     monkeypatch.setattr("equibayes.posterior.tangent.MOST_LABELS", 100)
-    known, held = split_known(plain, data)
+    known, held = split_known(marks_of(plain), data)
     found = refine(plain, known, held, draws=1, say=said.append)
     assert said == ["16 frames have 448 labels; 3 of them are used (at most 100 labels)"]
     assert found.verdict["tangent"]["frames"] == 3

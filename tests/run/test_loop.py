@@ -20,7 +20,7 @@ from equibayes.posterior.sample import gather, sample
 from equibayes.run import Run, validation
 from equibayes.run.checkpoint import Checkpoint
 from equibayes.run.loop import run
-from equibayes.run.prepare import make_prior, prepare
+from equibayes.run.prepare import lay_out, make_prior, prepare
 from equibayes.run.state import RunState
 from equibayes.run.store import Store
 from equibayes.sampling import sghmc
@@ -378,3 +378,32 @@ def test_energy_shifts_of_the_user_are_the_reference(data: Dataset) -> None:
         prepare(
             data, small_config({"network": {"per_type_energy_shifts": shifts}, "data": {"energy_reference": "lstsq"}})
         )
+
+
+def test_free_atoms_in_the_data_are_the_reference(data: Dataset) -> None:
+    """Their energies leave several eV/atom of cohesion to learn: the per-species shifts, which are then sampled."""
+    free = {1: -13.6, 6: -1030.0, 8: -2040.0}
+    known = Dataset(data.structures, "known", free)
+    prepared = prepare(known, small_config())
+    assert prepared.reference.kind == "isolated"
+    assert prepared.reference.shifts == free
+    assert prepared.network.per_type_energy_shifts_trainable
+    fitted = prepare(known, small_config({"data": {"energy_reference": "lstsq"}}))
+    assert not fitted.network.per_type_energy_shifts_trainable
+
+
+def test_a_frame_without_forces_is_refused(data: Dataset) -> None:
+    """Taken for forces of 0 they would be learned.  By every way to a run: data, held-back frames, parts of a study."""
+    frames = list(data)
+    frames[3] = replace(frames[3], forces=None)
+    missing = Dataset(frames, "made")
+    config = small_config({"data": {"validation": 0}})
+    with pytest.raises(InputError, match="frame 3: has no forces to learn from; label the frame or leave it out"):
+        prepare(missing, small_config())
+    with pytest.raises(InputError, match="frame 3: has no forces"):
+        prepare(data[10:], config, missing[:10])
+    with pytest.raises(InputError, match="frame 3: has no forces"):
+        lay_out(missing, data[:0], config)
+    unnamed = Dataset([replace(frame, source="") for frame in frames], "made")
+    with pytest.raises(InputError, match=r"frame 3 \(from 0\): has no forces"):
+        prepare(unnamed, small_config())

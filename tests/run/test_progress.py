@@ -16,10 +16,13 @@ from typing import Any
 
 import pytest
 
+from equibayes.cli.sample import announce
+from equibayes.data import Dataset
 from equibayes.errors import InputError
 from equibayes.posterior.sample import sample
 from equibayes.run import records
 from equibayes.run.progress import Clock, LiveDisplay, PlainDisplay, choose_display, describe
+from equibayes.run.settings import sample_config
 from tests.runs import ethanol_frames, runner_of, small_config
 
 RECORD: dict[str, Any] = {
@@ -79,6 +82,32 @@ def test_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatc
     assert lines[-1] == "chain 1 was diverging"
     for part in ("force error 150.0 meV/Å", "σ 300.0 meV/Å", "temperature 0.90", "γ 2.0e-03", "left 0:00:24"):
         assert part in lines[1]
+
+
+def test_time_left_before_the_first_record(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    display = PlainDisplay()
+    display.start(1000, 0)
+    for step in (10, 20, 30):
+        now[0] += 6.0
+        display.advance(step)
+    assert capsys.readouterr().out == "step 20/1000  left 0:09:48\n", "once, after ten seconds"
+
+
+def test_length_of_a_run_is_told_before_it_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    frame = ethanol_frames(1)[0]
+    announce(Dataset([frame] * 1000, "few"), sample_config("quick"))
+    assert capsys.readouterr().out.splitlines() == [
+        "4 chains, 6050 steps (5082 burn-in), 8 samples; 970 frames to learn from, 30 held back",
+        "6050 steps instead of 5500: phases are rounded up to whole epochs",
+    ]
+    announce(Dataset([frame] * 90_030, "many"), sample_config("quick"))
+    assert capsys.readouterr().out.splitlines() == [
+        "4 chains, 5500 steps (5000 burn-in), 8 samples; 90000 frames to learn from, 30 held back",
+        "note: the burn-in is shorter than an epoch of 22500 steps and sees 22 % of the frames; raise burn_in.steps to "
+        "use all",
+    ]
 
 
 def test_one_display_for_several_runs(capsys: pytest.CaptureFixture[str]) -> None:

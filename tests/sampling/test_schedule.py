@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from equibayes.errors import InputError
-from equibayes.sampling.schedule import BurnIn, Cycles, Schedule
+from equibayes.run.settings import sample_config
+from equibayes.sampling.schedule import BurnIn, Cycles, Schedule, whole_epochs
 
 
 def test_burn_in_decays_exponentially_between_its_ends():
@@ -74,6 +75,27 @@ def test_samples_fall_on_epoch_ends():
         assert (p.phase_step + 1) % (30 if p.phase == "burn_in" else 8) == 0
     middle = plan.at(120 + 23)
     assert middle.learning_rate == pytest.approx(plan.cycles.peak)
+
+
+def test_a_phase_is_at_most_doubled_by_whole_epochs():
+    """Where an epoch is longer, the phase keeps its length."""
+    assert [whole_epochs(100, epoch) for epoch in (1, 30, 99, 100, 150, 200, 201, 5000)] == [
+        *(100, 120, 198, 100, 150, 200, 100, 100)
+    ]
+    plan = Schedule(BurnIn(steps=100), Cycles("rise_and_fall", count=3, length=20), steps_per_epoch=(5000, 5000))
+    assert (plan.burn_in_steps, plan.cycle_steps, plan.total_steps) == (100, 40, 220)
+
+
+@pytest.mark.parametrize(("preset", "steps"), [("quick", 6050), ("standard", 26_257), ("paper-rmd17", 1_350_300)])
+def test_presets_have_whole_epochs_of_the_demo(preset, steps):
+    """970 frames of `make demo`; many more frames do not make a short run longer."""
+    config = sample_config(preset)
+    schedule = config.schedule(970)
+    assert schedule.total_steps == steps
+    assert schedule.burn_in_steps % (970 // config.burn_in.batch_size) == 0
+    assert schedule.cycle_steps % (970 // config.cycles.batch_size) == 0
+    if preset == "quick":
+        assert config.schedule(90_000).total_steps == 5500
 
 
 def test_no_sample_before_the_freeze():

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ase import Atoms, units
+from ase.constraints import FixAtoms
 from ase.io import read as ase_read
 
 from equibayes.data import read
@@ -263,9 +265,11 @@ def test_goes_on_bit_for_bit(tmp_path: Path, ensemble: str) -> None:
     assert_same(tmp_path / "parts.xyz", tmp_path / "whole.xyz")
 
 
-def test_pressure_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    conditions = Conditions("npt", 300.0, 1.0, tau=30.0, pressure=1.0, pressure_tau=100.0, seed=7)
+@pytest.mark.parametrize("ensemble", ["npt", "npt-anisotropic"])
+def test_pressure_goes_on_bit_for_bit(tmp_path: Path, ensemble: str) -> None:
+    conditions = Conditions(ensemble, 300.0, 1.0, tau=30.0, pressure=1.0, pressure_tau=100.0, seed=7)
     posterior, start = random_posterior(2), salt().to_atoms()
+    start.set_cell(np.diag(start.cell.lengths()), scale_atoms=True)
 
     def go(name: str, steps: int, resume: bool = False) -> MdResult:
         calculator = Calculator(posterior, device="cpu")
@@ -277,6 +281,56 @@ def test_pressure_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert_same(tmp_path / "parts.xyz", tmp_path / "whole.xyz")
     assert result.atoms.get_volume() != start.get_volume()
     assert "Lattice" in (tmp_path / "whole.xyz").read_text()
+    log = read_log(tmp_path / "whole-md/md.log")
+    assert "volume Å³, pressure GPa, a Å, b Å, c Å" in (tmp_path / "whole-md/md.log").read_text()
+    last = result.atoms
+    assert log["volume"][-1] == pytest.approx(last.get_volume(), abs=1e-6)
+    pressure = -np.trace(last.get_stress(voigt=False, include_ideal_gas=True)) / 3 / units.GPa
+    assert log["pressure"][-1] == pytest.approx(pressure, abs=1e-5)
+    lengths = [log[name][-1] for name in "abc"]
+    np.testing.assert_allclose(lengths, last.cell.lengths(), atol=1e-6)
+    assert (np.ptp(lengths / start.cell.lengths()) > 1e-6) == (ensemble == "npt-anisotropic")
+
+
+def held_and_heavy() -> Atoms:
+    """Ethanol with a fixed carbon, a deuterium and velocities of its own."""
+    start = ethanol_start()
+    start.set_constraint(FixAtoms([0]))
+    masses = start.get_masses()
+    masses[-1] = 2.014
+    start.set_masses(masses)
+    start.set_momenta(np.random.default_rng(1).normal(scale=0.3, size=(len(start), 3)))
+    return start
+
+
+@pytest.mark.parametrize("ensemble", ["nve", "langevin", "bussi"])
+def test_constraints_masses_and_velocities_are_kept(tmp_path: Path, ensemble: str) -> None:
+    conditions = Conditions(ensemble, 400.0, 0.5, tau=30.0, seed=7)
+    start, watch = held_and_heavy(), Watch(every=1)
+
+    def go(name: str, steps: int, resume: bool = False, start: Atoms = start) -> MdResult:
+        calculator = Calculator(POSTERIOR, device="cpu", k=2)
+        return run_md(calculator, start, conditions, steps, tmp_path / name, watch=watch, resume=resume)
+
+    result = go("whole.xyz", 12)
+    go("parts.xyz", 5)
+    go("parts.xyz", 12, resume=True)
+    assert_same(tmp_path / "parts.xyz", tmp_path / "whole.xyz")
+    np.testing.assert_array_equal(result.atoms.positions[0], start.positions[0])
+    np.testing.assert_array_equal(result.atoms.get_masses(), start.get_masses())
+    frames = ase_read(tmp_path / "whole.xyz", ":")
+    np.testing.assert_allclose(frames[0].get_momenta(), start.get_momenta(), atol=1e-8)
+    np.testing.assert_allclose(frames[-1].get_masses(), start.get_masses())
+    assert frames[-1].constraints[0].index.tolist() == [0], "a run that starts from this frame holds it too"
+    assert np.abs(np.stack([atoms.positions[0] for atoms in frames]) - start.positions[0]).max() < 1e-7
+    kinetic = read_log(tmp_path / "whole-md/md.log")["kinetic"][0]
+    assert kinetic == pytest.approx(start.get_kinetic_energy(), abs=1e-7)
+    temperature = read_log(tmp_path / "whole-md/md.log")["temperature"][0]
+    assert temperature == pytest.approx(2 * kinetic / (24 * units.kB), abs=1e-3), "8 atoms with 3 degrees of freedom"
+    free = held_and_heavy()
+    free.set_constraint()
+    with pytest.raises(InputError, match="start was"):
+        go("parts.xyz", 14, resume=True, start=free)
 
 
 def assert_same(path: Path, expected: Path) -> None:

@@ -178,8 +178,8 @@ def warnings(posterior: Posterior) -> list[str]:
 
 
 def missing(numbers: Numbers) -> list[str]:
-    """What could not be compared, and why; one sentence per reason."""
-    said = []
+    """Frames that were learned from, and what could not be compared, and why; one sentence per reason."""
+    said = [f"{note}." for note in [numbers.values.get("note")] if note]
     if numbers.missing:
         total = numbers.missing + numbers.components
         count = f"{numbers.missing} of {total} force components"
