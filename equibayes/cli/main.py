@@ -10,11 +10,24 @@ import sys
 import warnings
 from typing import Any
 
-from equibayes.cli import calibrate, compare, evaluate, info, lammps, learn, md, predict, sample, serve, template
+from equibayes.cli import (
+    calibrate,
+    compare,
+    evaluate,
+    info,
+    lammps,
+    learn,
+    md,
+    predict,
+    properties,
+    sample,
+    serve,
+    template,
+)
 from equibayes.cli.parser import Parser
 from equibayes.errors import InputError, InputWarning
 
-VERBS = (sample, predict, evaluate, calibrate, md, lammps, serve, learn, compare, info, template)
+VERBS = (sample, predict, evaluate, calibrate, md, properties, lammps, serve, learn, compare, info, template)
 """Each verb is a module with `HELP`, `DESCRIPTION`, `EPILOG`, `add_options(parser)` and `run(arguments)`: exit
 status."""
 
