@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from equibayes.cli.device import add_device_options, chosen_device
@@ -91,8 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         display.stop()
     print("\n".join(lines(found)))
+    name = Path(arguments.posterior).name
     if arguments.json:
-        values = {"posterior": arguments.posterior, **found.to_dict()}
+        values = {"posterior": name, **found.to_dict()}
         write_text(arguments.json, json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         print(f"every number written to {arguments.json}")
     if arguments.plot:
@@ -101,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.report:
         from equibayes.evaluation.report.words import samples
 
-        found.report(arguments.report, f"{arguments.posterior}: {samples(posterior)}")
+        found.report(arguments.report, f"{name}: {samples(posterior)}")
         print(f"report written to {arguments.report}")
     return 0
 

@@ -43,7 +43,7 @@ def measure(bench: Bench) -> tuple[dict[str, Quantity], Elastic]:
     def change(atoms: Atoms) -> list[Atoms]:
         return [strained(atoms, direction, sign * STRAIN) for direction in range(6) for sign in (1, -1)]
 
-    found = bench.relax_each(WHAT, change, "fixed", bench.criteria.cell)
+    found = bench.relax_each(WHAT, change, "fixed")
     matrices = {}
     for member, own in found.items():
         stress = np.array([each.state.stress for each in own]).reshape(6, 2, 6)

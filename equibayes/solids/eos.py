@@ -41,7 +41,7 @@ def measure(bench: Bench) -> tuple[dict[str, Quantity], Curves]:
     def change(atoms: Atoms) -> list[Atoms]:
         return [_scaled(atoms, scale) for scale in scales]
 
-    found = bench.relax_each(WHAT, change, "shape", bench.criteria.cell, symmetric=True)
+    found = bench.relax_each(WHAT, change, "shape", symmetric=True)
     volumes, energies, fits = {}, {}, {}
     for member, own in found.items():
         per_atom = len(bench.crystal.primitive)

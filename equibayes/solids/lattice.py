@@ -25,7 +25,7 @@ FREE = {
 def relax_crystal(bench: Bench) -> None:
     """Fill `bench.relaxed`; an `InputError` if no member relaxes the crystal."""
     jobs = [(member, bench.crystal.primitive) for member in range(len(bench.members.names))]
-    found = bench.relax("lattice", jobs, "free", bench.criteria.cell, symmetric=True)
+    found = bench.relax("lattice", jobs, "free", symmetric=True)
     for each in found:
         if each.failure:
             bench.leave_out("lattice", each.member, each.failure)

@@ -12,7 +12,7 @@ from equibayes.run.progress import Display
 from equibayes.solids.crystal import Crystal
 from equibayes.solids.members import Job, Members, State
 from equibayes.solids.quantity import Quantity
-from equibayes.solids.relax import Cell, Criteria, Relaxed, relax
+from equibayes.solids.relax import Cell, Relaxed, relax
 
 EV_PER_A3 = 160.2176634
 """1 eV/Å³ in GPa."""
@@ -38,23 +38,23 @@ class Bench:
     members: Members
     crystal: Crystal
     display: Display
-    criteria: Criteria = field(default_factory=Criteria)
     relaxed: dict[int, Relaxed] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
 
     def relax(
-        self, what: str, jobs: Sequence[Job], cell: Cell, fmax: float, *, symmetric: bool = False
+        self, what: str, jobs: Sequence[Job], cell: Cell, *, symmetric: bool = False, **options: Any
     ) -> list[Relaxed]:
+        """See `relax.relax`."""
         symprec = self.crystal.symprec if symmetric else None
-        return relax(self.members, jobs, cell=cell, fmax=fmax, symprec=symprec, display=self.display, what=what)
+        return relax(self.members, jobs, cell=cell, symprec=symprec, display=self.display, what=what, **options)
 
     def relax_each(
-        self, what: str, change: Callable[[Atoms], Sequence[Atoms]], cell: Cell, fmax: float, **options: Any
+        self, what: str, change: Callable[[Atoms], Sequence[Atoms]], cell: Cell, **options: Any
     ) -> dict[int, list[Relaxed]]:
         """Structures made from the crystal of each member, relaxed; members that fail for one of them are left out."""
         jobs = [(member, atoms) for member, own in self.relaxed.items() for atoms in change(own.atoms)]
         found: dict[int, list[Relaxed]] = {}
-        for each in self.relax(what, jobs, cell, fmax, **options):
+        for each in self.relax(what, jobs, cell, **options):
             found.setdefault(each.member, []).append(each)
         for member, own in list(found.items()):
             failure = next((each.failure for each in own if each.failure), None)

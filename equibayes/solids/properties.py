@@ -23,6 +23,8 @@ from equibayes.solids.quantity import Quantity
 PROPERTIES = ("lattice", "eos", "elastic", "phonons", "vacancy")
 SUPERCELL_LENGTH = 10.0
 """Å between opposite faces of the supercells for phonons and vacancies."""
+LARGEST = 5000
+"""Most atoms in a supercell."""
 SIGMA = "standard deviation over the members (population); no noise term, no calibration"
 
 
@@ -93,8 +95,9 @@ def properties(
     unknown = [name for name in only if name not in PROPERTIES]
     if unknown or not only:
         raise InputError(f"no property '{unknown[0] if unknown else ''}'; choose from {', '.join(PROPERTIES)}")
-    if not 0 < supercell_length < np.inf:
-        raise InputError(f"supercell length {supercell_length:g}: must be above 0, in Å")
+    for what, value in (("supercell length", supercell_length), ("symprec", symprec)):
+        if not 0 < value < np.inf:
+            raise InputError(f"{what} {value:g}: must be above 0, in Å")
     source = "structure" if isinstance(crystal, Atoms) else str(crystal)
     atoms = crystal if isinstance(crystal, Atoms) else read_crystal(crystal)
     members = members_of(potential, device, dtype)
@@ -102,7 +105,10 @@ def properties(
     bench = Bench(members, Crystal.of(atoms, source, symprec), display or Silent())
     potentials = dict(chemical_potentials or {})
     vacancy.check_potentials(potentials, bench.crystal.primitive)
-    return _measure(bench, [name for name in PROPERTIES if name in only], supercell_length, potentials)
+    wanted = [name for name in PROPERTIES if name in only]
+    if "phonons" in wanted or "vacancy" in wanted:
+        _check_size(bench.crystal, supercell_length)
+    return _measure(bench, wanted, supercell_length, potentials)
 
 
 def members_of(potential: Any, device: str | None, dtype: str) -> Members:
@@ -148,6 +154,13 @@ def _measure(bench: Bench, only: Sequence[str], length: float, potentials: Mappi
         left_out=bench.left_out,
         skipped=skipped,
     )
+
+
+def _check_size(crystal: Crystal, length: float) -> None:
+    """An `InputError` before hours are spent on a supercell that nobody wants."""
+    atoms = len(crystal.primitive) * int(np.prod(crystal.supercell(length)))
+    if atoms > LARGEST:
+        raise InputError(f"supercell length {length:g} Å: gives supercells of {atoms} atoms; choose a smaller one")
 
 
 def _default_device() -> str:

@@ -2,10 +2,7 @@
 
 from typing import Any
 
-import numpy as np
-
 from equibayes.solids.properties import SIGMA, Properties
-from equibayes.solids.quantity import Quantity
 
 TITLES = {
     "lattice": "Lattice",
@@ -105,9 +102,3 @@ _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ"}
 
 def _share(part: float) -> str:
     return f"{100 * part:.0f} %"
-
-
-def worst(quantity: Quantity) -> float:
-    """The largest σ relative to the mean; 0 without σ."""
-    sigma = quantity.sigma
-    return 0.0 if sigma is None else float(np.max(sigma / np.maximum(np.abs(quantity.mean), 1e-12)))
