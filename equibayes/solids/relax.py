@@ -1,4 +1,4 @@
-"""Relax many structures in lockstep with ASE's BFGS: one evaluation of all of them, then one step of each."""
+"""Relax many structures in lockstep with ASE's L-BFGS: one evaluation of all of them, then one step of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixSymmetry
 from ase.filters import FrechetCellFilter
-from ase.optimize import BFGS
+from ase.optimize import LBFGS
 
 from equibayes.run.progress import Display
 from equibayes.solids.members import Job, Members, State
@@ -21,6 +21,8 @@ STEPS = 300
 """Most steps of one relaxation."""
 FMAX = 1e-4
 """Largest force left, eV/Å, and virial per atom, eV.  In cells strained by 0.5 % forces are some 10 meV/Å at first."""
+STIFFNESS = 20.0
+"""eV/Å², the curvature that the first step assumes: that of a typical bond in a solid."""
 LONGEST_STEP = {"fixed": 0.2, "free": 0.05, "shape": 0.05}
 """Å for atoms; for the cell also the strain times the number of atoms."""
 VOLUME_RANGE = (0.5, 2.0)
@@ -90,7 +92,7 @@ class _Relaxation:
             moved: Any = self.atoms
             if self._cell != "fixed":
                 moved = FrechetCellFilter(self.atoms, constant_volume=self._cell == "shape")
-            self._optimizer = BFGS(moved, logfile=None, maxstep=LONGEST_STEP[self._cell])
+            self._optimizer = LBFGS(moved, logfile=None, maxstep=LONGEST_STEP[self._cell], alpha=STIFFNESS)
         gradient = self._optimizer.optimizable.get_gradient()
         self.largest_force = float(np.abs(gradient).max(initial=0.0))
         if self.largest_force < self.fmax:

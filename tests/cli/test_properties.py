@@ -135,9 +135,9 @@ def test_bad_input(
 
 
 def test_samples_that_do_not_relax_are_named(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One sample of four is replaced by random weights."""
+    """One sample of four has all its weights with the opposite sign, which binds no crystal."""
     posterior = load(COPPER)
-    posterior.samples[2] = 3 * posterior.model.layout.start(1, 0, posterior.samples.dtype)[0]
+    posterior.samples[2] *= -1
     posterior.save(tmp_path / "spoilt.posterior")
     argv = [str(tmp_path / "spoilt.posterior"), str(start), "--only", "lattice", "--json", str(tmp_path / "a.json")]
     assert main(["properties", *argv]) == 0
