@@ -49,7 +49,7 @@ class Quantity:
         sigma, mean = self.sigma, float(self.mean)
         if sigma is None:
             return f"{mean:.5g} {self.unit}".strip()
-        digits = max(float(sigma), 1e-5 * abs(mean), 1e-4)  # relaxations leave no more
+        digits = max(float(sigma), 1e-5 * abs(mean), 1e-3)  # relaxations leave no more
         places = max(0, 1 - int(np.floor(np.log10(digits))))
         rounded = round(mean, places) + 0.0  # without the sign of −0
         return f"{rounded:.{places}f} ± {float(sigma):.{places}f} {self.unit}".strip()

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import numpy as np
+
+from equibayes.data.structures import FloatArray
 from equibayes.evaluation.report.markup import Html, table, tag
 from equibayes.evaluation.report.page import Part, page
 from equibayes.evaluation.report.sections import framed, items, section
@@ -68,5 +71,10 @@ def _matrix(found: Properties) -> Html:
     assert found.elastic is not None
     axes = ["xx", "yy", "zz", "yz", "xz", "xy"]
     members = found.elastic.matrix.members
-    rows = [[axes[i], *(str(Quantity(members[:, i, j], "")) for j in range(6))] for i in range(6)]
+    rows = [[axes[i], *(_entry(members[:, i, j]) for j in range(6))] for i in range(6)]
     return table("Stiffness matrix in GPa, Voigt order, standard axes of the crystal", ["", *axes], rows)
+
+
+def _entry(values: FloatArray) -> str:
+    """A constant with σ; 0 where symmetry makes it vanish."""
+    return str(Quantity(values, "")) if np.nanmax(np.abs(values)) > 1e-6 else "0"
