@@ -1,4 +1,4 @@
-"""Relax many structures in lockstep with ASE's L-BFGS: one evaluation of all of them, then one step of each."""
+"""Relax many structures in lockstep with ASE's BFGS: one evaluation of all of them, then one step of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixSymmetry
 from ase.filters import FrechetCellFilter
-from ase.optimize import LBFGS
+from ase.optimize import BFGS
 
 from equibayes.run.progress import Display
 from equibayes.solids.members import Job, Members, State
@@ -92,7 +92,8 @@ class _Relaxation:
             moved: Any = self.atoms
             if self._cell != "fixed":
                 moved = FrechetCellFilter(self.atoms, constant_volume=self._cell == "shape")
-            self._optimizer = LBFGS(moved, logfile=None, maxstep=LONGEST_STEP[self._cell], alpha=STIFFNESS)
+            # goes downhill where the curvature is negative, which ASE's L-BFGS does not
+            self._optimizer = BFGS(moved, logfile=None, maxstep=LONGEST_STEP[self._cell], alpha=STIFFNESS)
         gradient = self._optimizer.optimizable.get_gradient()
         self.largest_force = float(np.abs(gradient).max(initial=0.0))
         if self.largest_force < self.fmax:
