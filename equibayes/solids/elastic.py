@@ -10,7 +10,7 @@ import numpy as np
 from ase import Atoms
 
 from equibayes.data.structures import FloatArray, voigt_to_full
-from equibayes.solids.measurement import EV_PER_A3, Bench
+from equibayes.solids.measurement import GPA, Bench
 from equibayes.solids.quantity import Quantity
 
 WHAT = "elastic constants"
@@ -48,7 +48,7 @@ def measure(bench: Bench) -> tuple[dict[str, Quantity], Elastic]:
     for member, own in found.items():
         stress = np.array([each.state.stress for each in own]).reshape(6, 2, 6)
         columns = (stress[:, 0] - stress[:, 1]) / (2 * STRAIN)
-        matrices[member] = symmetrised((columns + columns.T) / 2, bench.crystal.rotations) * EV_PER_A3
+        matrices[member] = symmetrised((columns + columns.T) / 2, bench.crystal.rotations) * GPA
     numbers = {
         f"C{name}": bench.quantity({m: c[int(name[0]) - 1, int(name[1]) - 1] for m, c in matrices.items()}, "GPa")
         for name in INDEPENDENT[bench.crystal.system]

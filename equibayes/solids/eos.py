@@ -7,7 +7,7 @@ from ase import Atoms
 from ase.eos import EquationOfState
 
 from equibayes.data.structures import FloatArray
-from equibayes.solids.measurement import EV_PER_A3, Bench
+from equibayes.solids.measurement import GPA, Bench
 from equibayes.solids.quantity import Quantity
 
 WHAT = "equation of state"
@@ -55,7 +55,7 @@ def measure(bench: Bench) -> tuple[dict[str, Quantity], Curves]:
     curves = Curves(bench.quantity(volumes, "Å³"), bench.quantity(energies, "eV"), bench.quantity(fits, ""))
     numbers = {
         "volume_per_atom": bench.quantity({member: fit[3] for member, fit in fits.items()}, "Å³"),
-        "bulk_modulus": bench.quantity({member: fit[1] * EV_PER_A3 for member, fit in fits.items()}, "GPa"),
+        "bulk_modulus": bench.quantity({member: fit[1] * GPA for member, fit in fits.items()}, "GPa"),
         "bulk_modulus_derivative": bench.quantity({member: fit[2] for member, fit in fits.items()}, ""),
     }
     return numbers, curves

@@ -87,12 +87,19 @@ def _eos(axes: Any, found: Properties) -> None:
 def _phonons(axes: Any, found: Properties) -> None:
     assert found.bands is not None
     bands: Bands = found.bands
-    for branch in range(bands.frequencies.members.shape[-1]):
-        _band(axes, bands.distance, Quantity(bands.frequencies.members[..., branch], "THz"), "blue")
+    for part in pieces(bands.distance):
+        for branch in range(bands.frequencies.members.shape[-1]):
+            _band(axes, bands.distance[part], Quantity(bands.frequencies.members[:, part, branch], "THz"), "blue")
     axes.set_xticks([place for place, _ in bands.ticks], [name for _, name in bands.ticks])
     axes.set_xlim(bands.distance[0], bands.distance[-1])
     axes.axhline(0, color=colour("line"), linewidth=0.8)
     axes.set(ylabel="frequency, THz")
+
+
+def pieces(distance: np.ndarray) -> list[slice]:
+    """The parts of a path between its jumps, where two points are at one distance."""
+    ends = [0, *(np.flatnonzero(np.diff(distance) < 1e-9) + 1).tolist(), len(distance)]
+    return [slice(first, last) for first, last in zip(ends, ends[1:])]
 
 
 def _band(axes: Any, x: np.ndarray, curve: Quantity, name: str) -> None:

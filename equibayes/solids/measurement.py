@@ -14,7 +14,7 @@ from equibayes.solids.members import Job, Members, State
 from equibayes.solids.quantity import Quantity
 from equibayes.solids.relax import Cell, Relaxed, relax
 
-EV_PER_A3 = 160.2176634
+GPA = 160.2176634
 """1 eV/Å³ in GPa."""
 
 

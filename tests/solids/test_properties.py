@@ -14,6 +14,7 @@ from PIL import Image
 
 from equibayes import Properties, properties
 from equibayes.errors import InputError
+from equibayes.solids.figures import pieces
 from equibayes.solids.quantity import Quantity
 from equibayes.solids.results import lines, notes
 from tests.evaluation.test_report import Page
@@ -95,6 +96,19 @@ def test_figure_and_report(found: Properties, tmp_path: Path) -> None:
     assert "σ is the standard deviation over members" in page.words
     modulus = str(found.numbers["eos"]["bulk_modulus"]).split(" ± ")
     assert f"bulk modulus {modulus[0]} {modulus[1].removesuffix(' GPa')} GPa 3" in page.words
+
+
+def test_bands_are_not_joined_where_the_path_jumps() -> None:
+    """The path of a hexagonal crystal jumps from A to L and from M to K."""
+    found = properties(EMT(), bulk("Cu", "hcp", a=2.55, c=4.2), only=["phonons"], supercell_length=5.0)
+    assert found.bands is not None
+    assert [name for _, name in found.bands.ticks if "|" in name] == ["A|L", "M|K"]
+    parts = pieces(found.bands.distance)
+    assert len(parts) == 3
+    assert sum(part.stop - part.start for part in parts) == len(found.bands.distance)
+    for before, after in zip(parts, parts[1:]):
+        ends = found.bands.q_points[[before.stop - 1, after.start]]
+        assert np.abs(ends[0] - ends[1]).max() > 0.1
 
 
 def test_members_that_fail_are_left_out_and_named() -> None:
