@@ -62,6 +62,8 @@ def make_stepper(
     reason = why_not(network, device, state.position.dtype)
     if not potential.fusable:
         reason = "the data are distributed over several processes"
+    if sampler.mass == "matrix":
+        reason = "sampler.mass is matrix"
     if reason is None:
         from equibayes.engine.triton.precompile import precompile
         from equibayes.engine.triton.steps import TritonStepper
@@ -93,7 +95,8 @@ def reference_stepper(
             mask = dropout_mask(own, step, shape, dropout.rate, data.forces, dropout.stream)
         return potential.with_prior_weight(evaluate(position, indices, mask), position, plan.prior_weight)
 
-    return ReferenceStepper(density, state, key, sampler, potential.data_size, average)
+    blocks = sampler.blocks(potential.model.layout.shapes)
+    return ReferenceStepper(density, state, key, sampler, potential.data_size, average, blocks)
 
 
 def make_predictor(model: StochasticModel, samples: torch.Tensor) -> Predictor:

@@ -47,6 +47,7 @@ class Layout:
         self.names = [parameter.name for parameter in self.parameters]
         if len(set(self.names)) != len(self.names):
             raise ValueError("parameter names must be distinct")
+        self.shapes = [parameter.shape for parameter in self.parameters]
         self.sizes = [parameter.size for parameter in self.parameters]
         self.size = sum(self.sizes)
 

@@ -112,17 +112,23 @@ def residuals_of(quantity: str, data: Dataset, predictions: Sequence[Prediction]
 
 def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
     """The frames of a data set that the posterior did not learn from, and a note about those left out."""
-    learned = set(posterior.data.get("frame_marks", ()))
-    fresh = [i for i, structure in enumerate(data) if frame_mark(structure) not in learned]
-    if len(fresh) == len(data):
+    known, fresh = split_known(posterior, data)
+    if not len(known):
         return data, ""
-    if not fresh:
+    if not len(fresh):
         raise InputError(
             f"{data.name}: these are frames that the posterior learned from, where its errors are smaller than "
             "elsewhere; give others, or the whole set that it was sampled from, whose held-back frames are then used"
         )
-    learned_from = f"the posterior learned from {len(data) - len(fresh)} of these frames"
-    return data.subset(fresh), f"{learned_from}; the other {len(fresh)} are used"
+    learned_from = f"the posterior learned from {len(known)} of these frames"
+    return fresh, f"{learned_from}; the other {len(fresh)} are used"
+
+
+def split_known(posterior: Posterior, data: Dataset) -> tuple[Dataset, Dataset]:
+    """The frames that the posterior learned from, and the others."""
+    learned = set(posterior.data.get("frame_marks", ()))
+    known = [frame_mark(structure) in learned for structure in data]
+    return tuple(data.subset([i for i, own in enumerate(known) if own == which]) for which in (True, False))  # type: ignore[return-value]
 
 
 def store(source: str | Path, target: str | Path, calibration: dict[str, Any] | None) -> None:

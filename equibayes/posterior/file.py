@@ -5,12 +5,14 @@
 | `samples` | [k, P] | posterior samples in the model's layout (float32, float64 or float16) |
 | `chain`   | [k]    | the chain that each came from                                        |
 | `step`    | [k]    | the step after which it was taken                                    |
+| `tangent` | [k, P] | δ of a linearised posterior (tangent.py); not in other files         |
 
 The header holds JSON under `equibayes`: format and package version, full configuration with the scales taken from the
 data, energy reference, units, fingerprint of the training set, history and diagnostics of the run, a calibration if
 there is one, and a checksum.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -51,6 +53,7 @@ class Posterior:
     history     records of the run
     verdict     diagnostics in numbers and words
     calibration None, or what `equibayes calibrate` found
+    tangent     [k, P] δ: sample i is the network linearised at samples[i] and moved by tangent[i]; None: not linearised
     dropout     fraction of features dropped when predicting; 0 except in the dropout baseline, whose k samples are k
                 masks of one network
     """
@@ -65,6 +68,7 @@ class Posterior:
     history: list[dict[str, Any]] = field(default_factory=list)
     verdict: dict[str, Any] = field(default_factory=dict)
     calibration: dict[str, Any] | None = None
+    tangent: torch.Tensor | None = None
     dropout: float = 0.0
     version: str = __version__
 
@@ -84,7 +88,13 @@ class Posterior:
         """The first k samples, taken in turn from the chains."""
         if not 1 <= k <= len(self):
             raise InputError(f"k={k}: this posterior has {len(self)} samples")
-        return replace(self, samples=self.samples[:k], chain=self.chain[:k], step=self.step[:k])
+        return self.take(range(k))
+
+    def take(self, numbers: Sequence[int]) -> "Posterior":
+        """Some of the samples."""
+        own = torch.as_tensor(list(numbers))
+        tangent = None if self.tangent is None else self.tangent[own]
+        return replace(self, samples=self.samples[own], chain=self.chain[own], step=self.step[own], tangent=tangent)
 
     def predict(self, structures: Any, *, members: bool = False) -> Any:
         """A `Prediction` for one structure (ASE atoms or ours), a list of them for a list."""
@@ -107,7 +117,10 @@ class Posterior:
             "energy_reference": self.reference.to_dict(),
             **{name: getattr(self, name) for name in PLAIN},
         }
-        write(path, header, {"samples": samples, "chain": self.chain, "step": self.step})
+        tensors = {"samples": samples, "chain": self.chain, "step": self.step}
+        if self.tangent is not None:
+            tensors["tangent"] = self.tangent.to(samples.dtype)
+        write(path, header, tensors)
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], tensor_file.Tensors]:
@@ -128,6 +141,7 @@ def load(path: str | Path) -> Posterior:
             samples=tensors["samples"],
             chain=tensors["chain"],
             step=tensors["step"],
+            tangent=tensors.get("tangent"),
             network=NetworkConfig(**header["network"]),
             reference=EnergyReference.from_dict(header["energy_reference"]),
             **{name: header[name] for name in PLAIN},
@@ -144,7 +158,10 @@ def _checked(posterior: Posterior) -> Posterior:
         raise InputError(f"samples have shape {shape}, the network needs {expected} weights")
     if posterior.chain.shape != shape[:1] or posterior.step.shape != shape[:1]:
         raise InputError("chain and step do not match the samples")
-    samples = posterior.samples.to(getattr(torch, posterior.network.model_dtype))
+    dtype, tangent = getattr(torch, posterior.network.model_dtype), posterior.tangent
+    samples = posterior.samples.to(dtype)
     if not bool(samples.isfinite().all()):
         raise InputError("samples are not finite")
-    return replace(posterior, samples=samples)
+    if tangent is not None and (tangent.shape != samples.shape or not bool(tangent.isfinite().all())):
+        raise InputError(f"tangent has shape {tuple(tangent.shape)} or is not finite; samples have {shape}")
+    return replace(posterior, samples=samples, tangent=None if tangent is None else tangent.to(dtype))

@@ -21,6 +21,7 @@ from equibayes.engine.interface import DynamicsOutput
 from equibayes.engine.select import make_predictor
 from equibayes.posterior.calibration import Calibration, Intervals, gaussian_width
 from equibayes.posterior.file import Posterior
+from equibayes.posterior.linearised import linearised, weight_sets
 from equibayes.posterior.sigma import Sigma
 from equibayes.sampling.dropout import prediction_masks
 
@@ -97,7 +98,11 @@ class ReadyPosterior:
     ) -> None:
         """dtype: of the arithmetic (default: the network's);  k: the first k samples (default: all)."""
         self.posterior = posterior
-        self.samples = posterior.subset(len(posterior) if k is None else k).samples.to(device, dtype)
+        chosen = posterior.subset(len(posterior) if k is None else k)
+        sets, self.steps = chosen.samples.to(device, dtype), None
+        if chosen.tangent is not None:
+            sets, self.steps = weight_sets(sets, chosen.tangent.to(sets.device))
+        self.samples = sets  # three weight sets per sample where it is linearised
         self.weights = posterior.model.layout.forward_weights(self.samples)
         self.calibration = None if posterior.calibration is None else Calibration.from_dict(posterior.calibration)
         self.predictor = make_predictor(posterior.model, self.samples)
@@ -129,7 +134,7 @@ class ReadyPosterior:
 
     def prediction(self, structure: Structure, found: DynamicsOutput, *, members: bool = False) -> Prediction:
         """From what a `Dynamics` of the engine computed."""
-        output = _Arrays.of_dynamics(found, structure)
+        output = self._as_sampled(_Arrays.of_dynamics(found, structure))
         (prediction,) = _split(self.posterior, self.calibration, [structure], output, members)
         return prediction
 
@@ -147,7 +152,11 @@ class ReadyPosterior:
             weights = self.weights if whole else {name: values[own] for name, values in self.weights.items()}
             own_mask = None if mask is None else mask[own]
             parts.append(_Arrays.of(self.predictor.forward(weights, graph, feature_mask=own_mask)))
-        return _Arrays.joined(parts)
+        return self._as_sampled(_Arrays.joined(parts))
+
+    def _as_sampled(self, output: "_Arrays") -> "_Arrays":
+        """Of the samples, from their weight sets."""
+        return output if self.steps is None else output.linearised(self.steps)
 
 
 def joined(batch: Sequence[tuple[Structure, Graph]]) -> tuple[list[Structure], Graph]:
@@ -198,6 +207,11 @@ class _Arrays:
         if len(parts) == 1:
             return parts[0]
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+    def linearised(self, steps: np.ndarray) -> "_Arrays":
+        """[3k, …] → [k, …]; σ is that of the centres."""
+        energy, forces, stress = (linearised(values, steps) for values in (self.energy, self.forces, self.stress))
+        return _Arrays(energy, forces, stress, self.sigma_energy[::3], self.sigma_forces[::3])
 
     def first(self, k: int) -> "_Arrays":
         return _Arrays(*(getattr(self, field.name)[:k] for field in fields(self)))

@@ -15,6 +15,7 @@ from equibayes.errors import InputError
 from equibayes.run.prepare import Prepared, make_prior
 from equibayes.run.settings import SampleConfig
 from equibayes.run.state import RunState
+from equibayes.sampling.basis import Blocks
 from equibayes.sampling.chain import Batches, Course
 from equibayes.sampling.noise import NoiseKey, standard_normal
 
@@ -81,9 +82,14 @@ class Chains:
         )
         return Course(config.schedule(size), batches, self.key, config.guard.interval)
 
+    @property
+    def blocks(self) -> Blocks:
+        """The weight matrices that a matrix mass acts on."""
+        return self.config.sampler.blocks(self.potential.model.layout.shapes)
+
     def begin(self) -> RunState:
         """The state before the first step."""
-        return RunState.start(self.start, average=self.average)
+        return RunState.start(self.start, average=self.average, blocks=self.blocks)
 
 
 def make_chains(

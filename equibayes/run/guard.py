@@ -10,6 +10,7 @@ import torch
 from equibayes.bayes.potential import Evaluation
 from equibayes.run.settings import GuardSettings
 from equibayes.run.state import RunState
+from equibayes.sampling.basis import Blocks, from_basis, into_basis
 from equibayes.sampling.diagnostics import kinetic_temperature
 from equibayes.sampling.noise import NoiseKey, standard_normal
 from equibayes.sampling.schedule import StepPlan
@@ -41,11 +42,13 @@ class Guard:
         data_size: int,
         identities: Sequence[int],
         force_size: float = float("inf"),
+        blocks: Blocks = (),
     ) -> None:
         """identities: chain numbers, for messages and for the random start of the curvature estimate;
-        force_size: RMS force component of the training data, eV/Å."""
+        force_size: RMS force component of the training data, eV/Å; blocks: of a matrix mass."""
         self.settings, self.sampler, self.data_size = settings, sampler, data_size
         self.identities, self.lost_above = identities, LOST * force_size
+        self.blocks = blocks
         self.retries = settings.retries if settings.enabled else 0
 
     def look(
@@ -120,7 +123,11 @@ class Guard:
         `gradient` is ∇û on fixed configurations, [K, P] → [K, P].
         """
         position, mass = state.sampler.position, state.sampler.mass.mass
-        product = finite_difference_product(gradient, position)
+        hessian, basis = finite_difference_product(gradient, position), state.sampler.mass.basis
+
+        def product(v: torch.Tensor) -> torch.Tensor:
+            return into_basis(self.blocks, basis, hessian(from_basis(self.blocks, basis, v)))
+
         start = standard_normal(NoiseKey(0, self.identities), 0, mass.shape[1], dtype=mass.dtype).to(mass.device)
         curvature = largest_curvature(product, mass, iterations=ITERATIONS, start=start)
         limit = max_learning_rate(curvature.value.double().cpu(), self.data_size, self.sampler, SAFETY)

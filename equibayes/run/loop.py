@@ -79,7 +79,7 @@ class Loop:
         self.chains, self.store, self.display, self.stepper = chains, store, display, stepper
         config, potential = chains.config, chains.potential
         size = force_size(potential.data)
-        self.guard = Guard(config.guard, config.sampler, potential.data_size, chains.key.chains, size)
+        self.guard = Guard(config.guard, config.sampler, potential.data_size, chains.key.chains, size, chains.blocks)
         self.rhythm = Rhythm.of(chains)
 
     def run(self, stops: list[int]) -> RunState:

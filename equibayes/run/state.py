@@ -10,6 +10,7 @@ import torch
 
 from equibayes.run.checkpoint import Checkpoint
 from equibayes.sampling import sghmc
+from equibayes.sampling.basis import Blocks
 
 TENSORS = ("slowdown", "cap", "rollbacks", "failed", "looks")
 
@@ -45,11 +46,11 @@ class RunState:
     lost: dict[int, str] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, position: torch.Tensor, *, average: bool = False) -> "RunState":
-        """At given weights, with zero momentum."""
+    def start(cls, position: torch.Tensor, *, average: bool = False, blocks: Blocks = ()) -> "RunState":
+        """At given weights, with zero momentum; blocks: of a matrix mass."""
         chains = len(position)
         return cls(
-            sampler=sghmc.init(position),
+            sampler=sghmc.init(position, blocks=blocks),
             slowdown=torch.ones(chains, dtype=torch.float64),
             cap=torch.full((chains,), torch.inf, dtype=torch.float64),
             rollbacks=torch.zeros(chains, dtype=torch.int64),

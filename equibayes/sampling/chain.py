@@ -20,6 +20,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 
 from equibayes.sampling import sghmc
+from equibayes.sampling.basis import Blocks
 from equibayes.sampling.minibatch import batch_indices
 from equibayes.sampling.noise import STREAM_MINIBATCH, NoiseKey
 from equibayes.sampling.schedule import Schedule, StepPlan
@@ -134,9 +135,11 @@ class ReferenceStepper(Generic[Seen]):
         config: sghmc.SGHMCConfig,
         data_size: int,
         average: MovingAverage | None = None,
+        blocks: Blocks = (),
     ) -> None:
+        """blocks: the weight matrices of a matrix mass, those of the state."""
         self.density, self.state, self.key, self.config = density, state, key, config
-        self.data_size, self.average = data_size, average
+        self.data_size, self.average, self.blocks = data_size, average, blocks
 
     def advance(
         self, stretch: Stretch, learning_rates: torch.Tensor, stopping: Callable[[], bool] = lambda: False
@@ -156,6 +159,7 @@ class ReferenceStepper(Generic[Seen]):
                 config=self.config,
                 temperature=plan.temperature,
                 adapt_mass=not plan.mass_frozen,
+                blocks=self.blocks,
                 inplace=True,
             )
             if self.average is not None:
@@ -206,10 +210,14 @@ def sample(
     batch_size: int = 1,
     seed: int = 0,
     config: sghmc.SGHMCConfig | None = None,
+    blocks: Blocks = (),
 ) -> torch.Tensor:
-    """Samples [n, K, P] of K chains that begin at ``start`` [K, P], one for each sample of the schedule."""
-    key, state = NoiseKey(seed, range(len(start))), sghmc.init(start)
+    """Samples [n, K, P] of K chains that begin at ``start`` [K, P], one for each sample of the schedule.
+
+    blocks: matrices within θ for a matrix mass (``basis.matrix_blocks``).
+    """
+    key, state = NoiseKey(seed, range(len(start))), sghmc.init(start, blocks=blocks)
     course = Course(schedule, Batches(data_size, batch_size, batch_size), key, schedule.total_steps + 1)
-    stepper = ReferenceStepper(density, state, key, config or sghmc.SGHMCConfig(), data_size)
+    stepper = ReferenceStepper(density, state, key, config or sghmc.SGHMCConfig(), data_size, blocks=blocks)
     rates = looks(stepper, course, 0, lambda planned: planned[:, None].expand(-1, len(start)))
     return torch.stack([state.position.clone() for look in rates if look.plan.collect])

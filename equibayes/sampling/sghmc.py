@@ -30,21 +30,29 @@ At T = 0 and constant γ the trajectory is AMSGrad's, with first moment v, no bi
 (``paper``) or (1−α/2)γ (``baoa``).  While γ changes, keeping r instead of v multiplies v by √(γ_t/γ_{t+1}): by 1 + 3e-6
 per step in the paper's burn-in, negligible compared with the friction.
 
+A matrix mass M = Q diag(m) Qᵀ (``basis.py``) is the same step in rotated coordinates: θ' = Qᵀθ, ∇'û = Qᵀ∇û, with r, m
+and ξ in the basis, where everything above holds word for word.  θ itself stays in the original coordinates.
+
 While the mass adapts, its change from M to M' leaves the physical momentum w = M^(1/2) r alone, as Algorithm 1 does
-(v does not change when M does), hence r ← r·√(M/M').  Once M is frozen the factor is 1 and is not computed.
+(v does not change when M does), hence r ← r·√(M/M').  A change of Q leaves w alone too: w is turned back by the old Q
+and into the new one.  Once M is frozen the factor is 1 and is not computed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
 
 from equibayes.errors import InputError
+from equibayes.sampling import basis as eigenbasis
 from equibayes.sampling import mass as mass_rule
+from equibayes.sampling.basis import Blocks, matrix_blocks
 from equibayes.sampling.mass import MassState
 from equibayes.sampling.noise import STREAM_INITIAL_MOMENTUM, NoiseKey, standard_normal
 
 Integrator = Literal["baoa", "paper"]
+Mass = Literal["diagonal", "matrix"]
 PerChain = float | torch.Tensor
 """A number for all chains, or a tensor [K] with one per chain."""
 
@@ -62,6 +70,10 @@ class SGHMCConfig:
     """β of the running mean of squared gradients."""
     epsilon: float = 1e-3
     """ε added to the mass."""
+    mass: Mass = "diagonal"
+    """``diagonal``: a mass for each weight, the paper's.  ``matrix``: in the eigenbasis of each weight matrix."""
+    refresh: int = 10
+    """Steps between changes of the eigenbasis while the mass adapts."""
 
     def __post_init__(self) -> None:
         if self.integrator not in ("baoa", "paper"):
@@ -74,15 +86,23 @@ class SGHMCConfig:
             raise InputError(f"beta {self.beta} must lie between 0 and 1")
         if not self.epsilon > 0:
             raise InputError(f"epsilon {self.epsilon} must be positive, or a parameter without gradient has no mass")
+        if self.mass not in ("diagonal", "matrix"):
+            raise InputError(f"mass '{self.mass}' is unknown: use 'diagonal' or 'matrix'")
+        if not self.refresh >= 1:
+            raise InputError(f"refresh {self.refresh} must be at least 1")
+
+    def blocks(self, shapes: Sequence[tuple[int, ...]]) -> Blocks:
+        """The matrices that the mass acts on, among parameters with these shapes."""
+        return matrix_blocks(shapes) if self.mass == "matrix" else ()
 
 
 class State(NamedTuple):
-    """The complete state of the chains as tensors; [K, P] except the two counters (int64 scalars on the CPU)."""
+    """The complete state of the chains as tensors; [K, …] except the two counters (int64 scalars on the CPU)."""
 
     position: torch.Tensor
     """θ."""
     momentum: torch.Tensor
-    """r, normalised: variance T in equilibrium."""
+    """r, normalised: variance T in equilibrium.  With a matrix mass, in its basis."""
     mass: MassState
     step: torch.Tensor
     """Steps done; the index of the next step in schedule and noise."""
@@ -94,11 +114,13 @@ def init(
     *,
     temperature: PerChain = 1.0,
     mass: torch.Tensor | float = 1.0,
+    blocks: Blocks = (),
 ) -> State:
     """A state at θ = ``position`` [K, P] (copied).
 
     ``momentum`` is r [K, P], or a key from which r ~ N(0, T) is drawn, or None for rest.  ``mass`` is the M that
-    holds until the first adaptation: a number, [P] or [K, P].
+    holds until the first adaptation: a number, [P] or [K, P].  ``blocks``: the weight matrices that a matrix mass acts
+    on.
     """
     if position.ndim != 2:
         raise InputError(f"position must be [chains, parameters], not {tuple(position.shape)}; one chain is [1, P]")
@@ -108,7 +130,7 @@ def init(
     return State(
         position=position.detach().clone(),
         momentum=torch.zeros_like(position) if momentum is None else momentum.detach().clone(),
-        mass=mass_rule.init(position.detach(), mass),
+        mass=mass_rule.init(position.detach(), mass, blocks),
         step=torch.zeros((), dtype=torch.int64),
     )
 
@@ -124,6 +146,7 @@ def step(
     config: SGHMCConfig,
     temperature: PerChain | None = None,
     adapt_mass: bool = True,
+    blocks: Blocks = (),
     inplace: bool = False,
 ) -> State:
     """One step of all chains.
@@ -134,6 +157,7 @@ def step(
     data_size      N, the number of training configurations
     temperature    T of this step, if not that of the configuration
     adapt_mass     update M from this gradient; False once the mass is frozen
+    blocks         those of the state
     inplace        change ``state`` itself and return it (for large P); otherwise ``state`` is left untouched
 
     Products and sums are separate torch calls, never fused, so each result is rounded as IEEE prescribes and the bits
@@ -144,21 +168,22 @@ def step(
     θ, r, α = state.position, state.momentum, config.friction
     T = config.temperature if temperature is None else temperature
     if adapt_mass:
-        _adapt_mass(state, gradient, data_size, config)
+        _adapt_mass(state, gradient, data_size, config, blocks)
+    gradient = _into(state, gradient, blocks)
     Δt = _column(learning_rate, θ, factor=α / data_size).sqrt()
     h = Δt / state.mass.mass.sqrt()
 
     if config.integrator == "paper":
         r.mul_(1 - α).sub_(h * gradient)
         _add_noise(r, noise, state.step, 2 * α, T)
-        θ.add_(h.mul_(r))
+        _drift(state, [h.mul_(r)], blocks)
     else:
         r.sub_(h * gradient)
         half = h.mul_(0.5)
-        θ.add_(half * r)
+        before = half * r
         r.mul_(1 - α)
         _add_noise(r, noise, state.step, 1 - (1 - α) ** 2, T)
-        θ.add_(half.mul_(r))
+        _drift(state, [before, half.mul_(r)], blocks)
     state.step.add_(1)
     return state
 
@@ -173,22 +198,57 @@ def clone(state: State) -> State:
 def to_tensors(state: State) -> dict[str, torch.Tensor]:
     """A flat dictionary, fit for a safetensors file; :func:`from_tensors` restores the state bit for bit."""
     own = {"position": state.position, "momentum": state.momentum, "step": state.step}
-    return own | {f"mass.{name}": tensor for name, tensor in state.mass._asdict().items()}
+    mass = {
+        f"mass.{name}": tensor for name, tensor in state.mass._asdict().items() if tensor.ndim == 0 or tensor.numel()
+    }
+    return own | mass
 
 
 def from_tensors(tensors: dict[str, torch.Tensor]) -> State:
-    """The inverse of :func:`to_tensors`."""
+    """The inverse of :func:`to_tensors`; a state without a basis has a diagonal mass, as in earlier versions."""
+    none = tensors["position"].new_zeros(len(tensors["position"]), 0)
+    tensors = {"mass.factors": none, "mass.basis": none.clone()} | tensors
     mass = MassState(**{name: tensors[f"mass.{name}"] for name in MassState._fields})
     return State(tensors["position"], tensors["momentum"], mass, tensors["step"])
 
 
-def _adapt_mass(state: State, gradient: torch.Tensor, data_size: float, config: SGHMCConfig) -> None:
+def _into(state: State, x: torch.Tensor, blocks: Blocks) -> torch.Tensor:
+    return eigenbasis.into_basis(blocks, state.mass.basis, x) if blocks else x
+
+
+def _drift(state: State, moves: list[torch.Tensor], blocks: Blocks) -> None:
+    """θ += Σ moves, which are in the basis; turned back together, because θ is not needed in between."""
+    if blocks:
+        moves = [eigenbasis.from_basis(blocks, state.mass.basis, torch.stack(moves).sum(0))]
+    for move in moves:
+        state.position.add_(move)
+
+
+def _adapt_mass(state: State, gradient: torch.Tensor, data_size: float, config: SGHMCConfig, blocks: Blocks) -> None:
     """M_{t−1} → M_t at constant w = M^(1/2) r.  The first M replaces a placeholder, so r stays unchanged."""
-    first = int(state.mass.updates) == 0
-    before = None if first else state.mass.mass.clone()
-    mass_rule.update(state.mass, gradient / data_size, config.beta, config.epsilon, inplace=True)
+    updates, r = int(state.mass.updates), state.momentum
+    before = None if updates == 0 else state.mass.mass.clone()
+    gradient = gradient / data_size
+    if blocks:
+        eigenbasis.gather(blocks, state.mass.factors, gradient)
+        if updates % config.refresh == 0:
+            before = _turn(state, before, blocks)
+        gradient = _into(state, gradient, blocks)
+    mass_rule.update(state.mass, gradient, config.beta, config.epsilon, inplace=True)
     if before is not None:
-        state.momentum.mul_(before.div_(state.mass.mass).sqrt_())
+        r.mul_(before.div_(state.mass.mass).sqrt_())
+
+
+def _turn(state: State, before: torch.Tensor | None, blocks: Blocks) -> torch.Tensor | None:
+    """A new basis.  w = Q √m r stays: r becomes Q'ᵀ Q √m r, of mass 1."""
+    r, mass = state.momentum, state.mass
+    if before is not None:
+        r.copy_(eigenbasis.from_basis(blocks, mass.basis, before.sqrt() * r))
+    eigenbasis.refresh(blocks, mass.factors, mass.basis, first=before is None)
+    if before is None:
+        return None
+    r.copy_(eigenbasis.into_basis(blocks, mass.basis, r))
+    return torch.ones_like(before)
 
 
 def _add_noise(

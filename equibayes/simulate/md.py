@@ -248,6 +248,8 @@ def _identity(calculator: Calculator, start: Atoms, conditions: Conditions, watc
     """What must not change when a simulation is resumed, by the names of the options."""
     posterior = calculator.posterior
     digest = hashlib.sha256(posterior.samples.numpy().tobytes())
+    if posterior.tangent is not None:
+        digest.update(posterior.tangent.numpy().tobytes())
     digest.update(json.dumps(posterior.calibration, sort_keys=True).encode())
     settings = {**asdict(conditions), **asdict(watch)}
     levels = settings.pop("trust")

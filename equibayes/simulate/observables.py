@@ -11,7 +11,7 @@ may be due to it alone.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import pi
 
 import numpy as np
@@ -112,5 +112,4 @@ def radial_distribution(
 
 def single_sample(posterior: Posterior, index: int) -> Posterior:
     """One sample as a posterior."""
-    own = slice(index, index + 1)
-    return replace(posterior, samples=posterior.samples[own], chain=posterior.chain[own], step=posterior.step[own])
+    return posterior.take([index])

@@ -17,6 +17,7 @@ from equibayes.data.structures import FloatArray, Structure, full_to_voigt
 from equibayes.engine.select import EDGES_AT_ONCE
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
+from equibayes.posterior.linearised import linearised, weight_sets
 
 Job = tuple[int, Atoms]
 """A member, counted from 0, and the structure that it is asked about."""
@@ -88,9 +89,12 @@ class PosteriorMembers:
                 "a crystal; use a posterior or a deep ensemble"
             )
         self.posterior, self.device = posterior, torch.device(device)
-        samples = posterior.samples.to(self.device, getattr(torch, dtype))
-        self._weights = posterior.model.layout.forward_weights(samples)
-        self._edges_at_once = EDGES_AT_ONCE[self.device.type]
+        sets, self._steps = posterior.samples.to(self.device, getattr(torch, dtype)), None
+        if posterior.tangent is not None:
+            sets, self._steps = weight_sets(sets, posterior.tangent.to(self.device))
+        self._sets = len(sets) // len(posterior)  # weight sets of a member: three where it is linearised
+        self._weights = posterior.model.layout.forward_weights(sets)
+        self._edges_at_once = EDGES_AT_ONCE[self.device.type] // self._sets
         self.names = [f"sample {number}" for number in range(len(posterior))]
 
     def check(self, atoms: Atoms, source: str) -> None:
@@ -116,11 +120,15 @@ class PosteriorMembers:
         self, jobs: Sequence[Job], graphs: Sequence[Graph], batch: dict[int, list[int]]
     ) -> dict[int, State]:
         """batch: for each member the numbers of its jobs, equally many for all."""
-        graph = stacked([concatenate([graphs[number] for number in numbers]) for numbers in batch.values()])
-        chosen = torch.tensor(list(batch), device=self.device)
+        own = [concatenate([graphs[number] for number in numbers]) for numbers in batch.values()]
+        graph = stacked([each for each in own for _ in range(self._sets)])
+        chosen = [member * self._sets + place for member in batch for place in range(self._sets)]
         weights = {name: values[chosen] for name, values in self._weights.items()}
         output = self.posterior.model.forward(weights, graph.to(self.device))
         energy, forces, stress = (t.double().cpu().numpy() for t in (output.energy, output.forces, output.stress))
+        if self._steps is not None:
+            steps = self._steps[list(batch)]
+            energy, forces, stress = (linearised(values, steps) for values in (energy, forces, stress))
         found = {}
         for row, numbers in enumerate(batch.values()):
             end = 0

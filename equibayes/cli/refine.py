@@ -1,0 +1,82 @@
+"""`equibayes refine MODEL DATA`: exact inference around every chain of a posterior."""
+
+import argparse
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from equibayes.cli.parser import add_reading_options, reading_options
+from equibayes.data import Dataset, read
+from equibayes.errors import InputError
+from equibayes.files import check_target
+from equibayes.posterior.calibrate import split_known
+from equibayes.posterior.file import load
+from equibayes.posterior.tangent import refine
+from equibayes.run.progress import watched
+
+MOST_HELD = 50
+
+HELP = "sharpen a posterior by exact inference around each of its chains"
+DESCRIPTION = (
+    "Refine a posterior or ensemble: around the last sample of each chain the network is taken as linear in its weights, "
+    "where the posterior is Gaussian and exact.  Needs the labels that it was sampled from.  The result predicts with "
+    "lower errors, and its σ knows how far the labels determine each prediction."
+)
+EPILOG = """\
+examples:
+  equibayes refine my.posterior train.xyz -o refined.posterior
+  equibayes refine my.posterior train.xyz --add new.xyz -o refined.posterior     also learns from new frames, in seconds
+
+Frames of DATA that the posterior did not learn from (those held back when sampling) choose the noise level and the size
+of σ.  Predictions cost three times as much as before.  A calibration is removed: calibrate again afterwards.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("posterior", metavar="MODEL", help="posterior file, or an ensemble written by compare")
+    parser.add_argument("data", metavar="DATA", help="the file it was sampled from, with its held-back frames")
+    parser.add_argument(
+        "-o", "--output", metavar="REFINED.posterior", help="file to write (default: MODEL-refined.posterior)"
+    )
+    parser.add_argument("--add", metavar="DATA", help="labelled frames to learn from as well")
+    parser.add_argument("--draws", type=int, default=2, metavar="N", help="draws around each chain (default 2)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing output file")
+    add_reading_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    source = Path(arguments.posterior)
+    target = Path(arguments.output or source.with_name(f"{source.stem}-refined.posterior"))
+    check_target(target, overwrite=arguments.overwrite)
+    if arguments.draws < 1:
+        raise InputError(f"--draws {arguments.draws}: at least one draw around each chain")
+    posterior = load(source)
+    data = read(arguments.data, **reading_options(arguments))
+    known, held = split_known(posterior, data)
+    if not len(known):
+        raise InputError(
+            f"{data.name}: the posterior learned from none of these frames; give the file that it was sampled from, and "
+            "new frames with --add"
+        )
+    if arguments.add:
+        known = Dataset([*known, *read(arguments.add, **reading_options(arguments))], name=known.name)
+    if len(held) > MOST_HELD:
+        held = held.subset(range(0, len(held), -(-len(held) // MOST_HELD)))
+    refined = refine(posterior, known, held, draws=arguments.draws, seed=arguments.seed, say=print, progress=_progress)
+    refined.save(target)
+    print(_report(refined.verdict["tangent"], len(known), len(held)))
+    print(f"{len(refined)} linearised networks written to {target}")
+    return 0
+
+
+def _progress(what: str, total: int) -> Callable[[Iterable[Any]], Iterable[Any]]:
+    return lambda items: watched(items, what=what, total=total)
+
+
+def _report(about: dict[str, Any], labels: int, held: int) -> str:
+    chosen = f"chosen on {held} held-back frames" if held else "not checked: no held-back frames in DATA"
+    return (
+        f"exact inference from {labels} frames; noise λ = {about['noise']:g}, σ of forces × {about['force_sigma_factor']:.2f}, "
+        f"of energies × {about['energy_sigma_factor']:.2f} ({chosen})"
+    )
