@@ -17,6 +17,8 @@ from equibayes.solids.properties import properties
 from tests.evaluation.test_report import Page
 from tests.solids.posteriors import COPPER, copper_frames
 
+GUIDE = Path(__file__).parents[2] / "docs" / "properties.md"
+
 
 @pytest.fixture
 def start(tmp_path: Path) -> Path:
@@ -75,6 +77,16 @@ def test_everything(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     moduli = [values["properties"][group]["bulk_modulus"]["members"] for group in ("eos", "elastic")]
     np.testing.assert_allclose(moduli[0], moduli[1], rtol=0.03)
     assert "Phonons" in files["svg"].read_text()
+    for heading, group, name in (
+        ("lattice parameter a, Å", "lattice", "a"),
+        ("bulk modulus, GPa", "eos", "bulk_modulus"),
+        ("C11, C12, C44, GPa", "elastic", "C11"),
+    ):
+        row = re.search(rf"^\| {heading} \|.*\| ([\d.]+) ± ([\d.]+)", GUIDE.read_text(), re.MULTILINE)
+        assert row is not None
+        found = values["properties"][group][name]
+        assert float(row[1]) == pytest.approx(found["value"], abs=0.1 * found["sigma"]), "as documented"
+        assert float(row[2]) == pytest.approx(found["sigma"], rel=0.05)
     page = Page(files["html"].read_text())
     assert "4 posterior samples from 2 chains" in page.words
     assert len(page.all("svg")) == 5
