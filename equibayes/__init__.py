@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from equibayes.run.options import Run
     from equibayes.run.settings import sample_config
     from equibayes.simulate.calculator import Calculator
+    from equibayes.solids.properties import Properties, properties
 
 _LAZY = {
     "Dataset": "equibayes.data.dataset",
@@ -40,6 +41,8 @@ _LAZY = {
     "predict": "equibayes.posterior.predict",
     "Prediction": "equibayes.posterior.predict",
     "Calculator": "equibayes.simulate.calculator",
+    "properties": "equibayes.solids.properties",
+    "Properties": "equibayes.solids.properties",
 }
 __all__ = [
     "Calculator",
@@ -48,6 +51,7 @@ __all__ = [
     "InputWarning",
     "Posterior",
     "Prediction",
+    "Properties",
     "Run",
     "Structure",
     "__version__",
@@ -55,6 +59,7 @@ __all__ = [
     "evaluate",
     "load",
     "predict",
+    "properties",
     "read",
     "sample",
     "sample_config",

@@ -2,13 +2,13 @@
 
 import argparse
 import json
-import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from equibayes.cli.device import add_device_options, chosen_device
+from equibayes.cli.outputs import check_output
 from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.threshold < float("inf"):
         raise InputError(f"--threshold {arguments.threshold:g}: must be above 0, in eV/Å")
     for option, ending in (("json", ".json"), ("report", ".html")):
-        _check_output(option, getattr(arguments, option), ending)
+        check_output(option, getattr(arguments, option), ending)
     if arguments.figures and Path(arguments.figures).exists() and not Path(arguments.figures).is_dir():
         raise InputError(f"--figures {arguments.figures}: is a file; name a folder")
     device = chosen_device(arguments)
@@ -127,15 +127,3 @@ def _distinct(sets: list[Dataset]) -> list[Dataset]:
         seen[data.name] = count = seen.get(data.name, 0) + 1
         named.append(data if count == 1 else data.subset(range(len(data)), f"{data.name} ({count})"))
     return named
-
-
-def _check_output(option: str, path: str | None, ending: str) -> None:
-    """Check the output before the work starts."""
-    if path is None:
-        return
-    if Path(path).suffix != ending:
-        raise InputError(f"--{option} {path}: the name of the file must end in {ending}")
-    if not Path(path).resolve().parent.is_dir():
-        raise InputError(f"--{option} {path}: there is no such folder; make it first")
-    if not os.access(Path(path).resolve().parent, os.W_OK):
-        raise InputError(f"--{option} {path}: the folder cannot be written to; choose another")

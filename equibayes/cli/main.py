@@ -19,6 +19,7 @@ from equibayes.cli import (
     learn,
     md,
     predict,
+    properties,
     refine,
     sample,
     serve,
@@ -27,7 +28,21 @@ from equibayes.cli import (
 from equibayes.cli.parser import Parser
 from equibayes.errors import InputError, InputWarning
 
-VERBS = (sample, predict, evaluate, calibrate, refine, md, lammps, serve, learn, compare, info, template)
+VERBS = (
+    sample,
+    predict,
+    evaluate,
+    calibrate,
+    refine,
+    md,
+    properties,
+    lammps,
+    serve,
+    learn,
+    compare,
+    info,
+    template,
+)
 """Each verb is a module with `HELP`, `DESCRIPTION`, `EPILOG`, `add_options(parser)` and `run(arguments)`: exit
 status."""
 

@@ -12,7 +12,7 @@ from equibayes.config import build, parse_overrides
 from equibayes.learning.on_the_fly import FlySettings
 
 DOCS = Path(__file__).parents[2] / "docs"
-GUIDES = ("molecular-dynamics.md", "active-learning.md")
+GUIDES = ("molecular-dynamics.md", "active-learning.md", "properties.md")
 
 
 def commands(page: str) -> list[list[str]]:

@@ -1,20 +1,15 @@
 """One HTML file about the quality of a posterior: text, tables, figures and structures; it works offline."""
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from equibayes.errors import InputError
 from equibayes.evaluation.evaluated import Evaluated
-from equibayes.evaluation.figures.style import PALETTE
 from equibayes.evaluation.report import sections
 from equibayes.evaluation.report.headline import headline
-from equibayes.evaluation.report.markup import Html, tag, text
 from equibayes.evaluation.report.numbers import collect, largest_k
+from equibayes.evaluation.report.page import Part, page
 from equibayes.evaluation.report.provenance import about, provenance
 from equibayes.evaluation.report.sections import Content
 from equibayes.evaluation.report.viewer import viewer
@@ -65,7 +60,7 @@ def _save_figures(content: Content, folder: str | Path) -> list[Path]:
 
 
 def _page(content: Content) -> str:
-    parts: list[tuple[str, str, Html | None]] = [
+    parts: list[Part] = [
         ("summary", "In short", headline(content)),
         ("accuracy", "Accuracy", sections.accuracy(content)),
         ("outliers", "Outliers", sections.outliers(content)),
@@ -75,26 +70,5 @@ def _page(content: Content) -> str:
         ("run", "Sampling", sections.run(content)),
         ("about", "About", provenance(content)),
     ]
-    links = [tag("a", word, href=f"#{name}") for name, word, part in parts if part]
-    script = _file("viewer.js")
-    return Template(_file("page.html")).substitute(
-        # only this script may run and nothing may be fetched, whatever the names in the data say
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        title=text(f"equibayes: {', '.join(each.name for each in content.sets)}"),
-        palette=_palette(),
-        style=_file("style.css"),
-        lead=about(content.posterior),
-        links=Html().join(links),
-        body="\n".join(part for _, _, part in parts if part),
-        script=script,
-    )
-
-
-def _palette() -> str:
-    """CSS variables for the light and the dark theme; print is always light."""
-    light, dark = ("".join(f"--{name}:{pair[index]};" for name, pair in PALETTE.items()) for index in (0, 1))
-    return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
-
-
-def _file(name: str) -> str:
-    return (files(__name__) / name).read_text(encoding="utf-8")
+    title = f"equibayes: {', '.join(each.name for each in content.sets)}"
+    return page(title, "How far can these forces be trusted?", about(content.posterior), parts, "viewer.js")

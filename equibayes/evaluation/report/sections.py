@@ -32,9 +32,14 @@ class Content:
             name, count = f"{drawing.name}-{count}", count + 1
         drawing = replace(drawing, name=name)
         self.drawings.append(drawing)
-        picture = tag("div", Html(drawing.inline()), role="img", aria_label=drawing.alt, class_="plot")
-        legend = tag("figcaption", tag("strong", f"{title}. "), caption)
-        return tag("figure", picture, legend, class_="wide" if wide else None)
+        return framed(drawing, title, caption, wide=wide)
+
+
+def framed(drawing: Drawing, title: str, caption: str, *, wide: bool = False) -> Html:
+    """A figure with its caption."""
+    picture = tag("div", Html(drawing.inline()), role="img", aria_label=drawing.alt, class_="plot")
+    legend = tag("figcaption", tag("strong", f"{title}. "), caption)
+    return tag("figure", picture, legend, class_="wide" if wide else None)
 
 
 def section(name: str, heading: str, *parts: Any) -> Html:
