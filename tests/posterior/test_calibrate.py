@@ -12,6 +12,7 @@ from equibayes.errors import InputError
 from equibayes.posterior.calibrate import calibrate, find, store, unseen
 from equibayes.posterior.calibration import METHODS, Calibration, Rescaling, spread_of
 from equibayes.posterior.choose import choose, coverage, folds
+from equibayes.posterior.conformal import quantile
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
 from equibayes.posterior.rescale import FITS, Residuals, rising
@@ -80,6 +81,17 @@ def test_monotone_follows_a_curve_and_keeps_the_order() -> None:
     assert (np.diff(after[order]) > -1e-12).all(), "a larger σ stays larger"
     middle = (base > np.quantile(base, 0.1)) & (base < np.quantile(base, 0.9))
     np.testing.assert_allclose(after[middle], base[middle] ** 0.4, rtol=0.12)
+
+
+def test_monotone_pools_bins_that_would_fall() -> None:
+    """Small σ with errors of 2, large σ with errors of 1: both become √2, up to the shrinkage."""
+    frame = np.repeat(np.arange(20), 30)
+    sigma = np.where(np.arange(600) % 2, 1.0, 1.25)
+    error = np.where(sigma == 1, 2.0, 1.0) * np.where(np.arange(600) % 4 < 2, 1.0, -1.0)
+    residuals = Residuals(error, Sigma(np.zeros(600), sigma), np.ones(600, int), frame, 1)
+    after = FITS["monotone"](residuals).apply(residuals.sigma).total
+    assert np.ptp(after) < 1e-12
+    assert after == pytest.approx(np.sqrt(2), rel=0.08)
 
 
 def test_rising_pools_what_falls() -> None:
@@ -176,6 +188,18 @@ def test_thirty_frames_never_worsen_energies(name: str) -> None:
     if name == "too small":
         assert gains.mean() > 0.1
         assert gains.min() >= 0
+
+
+def test_intervals_are_over_the_whole_uncalibrated_sigma() -> None:
+    """Scores are |error| / √(epistemic² + aleatoric²), before any rescaling; for each k its own."""
+    rng = np.random.default_rng(9)
+    by_k = {k: force_errors(rng, 30, factor=3.0, spread=2.0, k=k) for k in (2, 8)}
+    found = find(by_k, "scale")
+    for k, residuals in by_k.items():
+        total = np.sqrt(residuals.sigma.epistemic**2 + residuals.sigma.aleatoric**2)
+        for level in (0.5, 0.9):
+            expected = quantile(np.abs(residuals.error) / total, residuals.frame, level)
+            assert found.quantile(level, k) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
