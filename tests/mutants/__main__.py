@@ -4,9 +4,12 @@ One test process at a time, at a low priority.  Ctrl-C ends it with what is know
 """
 
 import argparse
+import json
 import os
 import random
+import shlex
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -20,6 +23,7 @@ from tests.mutants.trials import ROOT, Trials, copied_tree
 from tests.mutants.which_tests import FOLDERS, first, then
 
 Row = dict[str, Any]
+CAUGHT = ("killed", "timeout")
 
 
 def main() -> int:
@@ -27,12 +31,20 @@ def main() -> int:
     os.nice(max(0, 10 - os.nice(0)))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     work = deliberate() if chosen.faults_only else [*deliberate(), *at_random(chosen.seed, chosen.limit)]
+    about = {
+        **provenance(),
+        "command": shlex.join(["python", "-m", "tests.mutants", *sys.argv[1:]]),
+        "seed": chosen.seed,
+    }
+    earlier = caught(chosen.output) if chosen.resume else {}
     rows: list[Row] = []
     try:
         with copied_tree() as copy:
-            for row in results(Trials(copy, chosen.time_limit), work):
-                rows.append(row)
-                report(chosen.output, rows, chosen, len(work))
+            for row in results(Trials(copy, chosen.time_limit), work, earlier):
+                rows.append({"commit": about["commit"], **row})
+                say(rows[-1], f"{len(rows)}/{len(work)}")
+                counts = Counter(row["outcome"] for row in rows)
+                write_json(chosen.output, {**about, "planned": len(work), "counts": counts, "changes": rows})
     except KeyboardInterrupt:
         print(f"\nstopped after {len(rows)} of {len(work)}")
     print(table(rows))
@@ -46,6 +58,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--faults-only", action="store_true", help="the deliberate faults alone")
     parser.add_argument(
         "--time-limit", type=float, default=600, help="s, at most, for tests of a change (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="keep what the run of the output has caught; the rest is tried (again)"
     )
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "mutants" / "report.json", help="JSON")
     return parser.parse_args()
@@ -67,36 +82,38 @@ def source_files() -> list[Path]:
     return [path for folder in FOLDERS for path in sorted((ROOT / "equibayes" / folder).glob("*.py"))]
 
 
-def results(trials: Trials, work: Iterable[Mutant]) -> Iterator[Row]:
+def caught(path: Path) -> dict[tuple[str, ...], Row]:
+    """What an earlier run has caught, by change."""
+    rows = json.loads(path.read_text(encoding="utf-8"))["changes"] if path.exists() else []
+    return {identity(row): row for row in rows if row["outcome"] in CAUGHT}
+
+
+def identity(row: Row) -> tuple[str, ...]:
+    return tuple(str(row[key]) for key in ("path", "line", "kind", "before", "after"))
+
+
+def results(trials: Trials, work: Iterable[Mutant], earlier: dict[tuple[str, ...], Row]) -> Iterator[Row]:
     for mutant in work:
         before, after = mutant.lines((ROOT / mutant.path).read_text(encoding="utf-8"))
         place = {"path": mutant.path, "line": mutant.line, "kind": mutant.kind, "before": before, "after": after}
         if (mutant.path, before, after) in EQUIVALENT:
             yield {**place, "outcome": "equivalent", "seconds": 0.0}
-            continue
-        found, seconds = trials.outcome(mutant, [first(mutant.path), then(mutant.path)])
-        yield {**place, "outcome": found, "seconds": seconds}
+        elif identity(place) in earlier:
+            yield earlier[identity(place)]
+        else:
+            found, seconds = trials.outcome(mutant, [first(mutant.path), then(mutant.path)])
+            yield {**place, "outcome": found, "seconds": seconds}
 
 
-def report(path: Path, rows: list[Row], chosen: argparse.Namespace, total: int) -> None:
-    """One line on the terminal, and everything so far in the file."""
-    row = rows[-1]
-    print(
-        f"{len(rows)}/{total} {row['outcome']:10} {row['seconds']:6.1f} s  {row['path']}:{row['line']} {row['kind']}",
-        flush=True,
-    )
+def say(row: Row, count: str) -> None:
+    print(f"{count} {row['outcome']:10} {row['seconds']:6.1f} s  {row['path']}:{row['line']} {row['kind']}", flush=True)
     if row["outcome"] == "survived":
         print(f"    - {row['before']}\n    + {row['after']}", flush=True)
-    about = {"command": f"python -m tests.mutants --limit {chosen.limit} --seed {chosen.seed}", "seed": chosen.seed}
-    write_json(
-        path,
-        {**provenance(), **about, "planned": total, "counts": Counter(r["outcome"] for r in rows), "changes": rows},
-    )
 
 
 def table(rows: list[Row]) -> str:
     """Changes by package and outcome; a change that never ends is noticed too."""
-    outcomes = ("killed", "timeout", "survived", "equivalent")
+    outcomes = (*CAUGHT, "survived", "equivalent")
     lines = ["| package | changes | " + " | ".join(outcomes) + " |", "|---" * 6 + "|"]
     packages = sorted({row["path"].split("/")[1] for row in rows})
     for name in (*packages, "all"):
