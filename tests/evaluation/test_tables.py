@@ -87,6 +87,17 @@ def test_shares(evaluated: Evaluated) -> None:
     assert values["energy_epistemic_share"] == pytest.approx(0.36)
 
 
+def test_energies_known_up_to_a_constant_have_their_reason(evaluated: Evaluated) -> None:
+    """Also where only some of the frames have a label at all; without any label the reason is that."""
+    nothing = np.full(40, np.nan)
+    bare = [replace(structure, energy=None) for structure in evaluated.structures]
+    some = [*bare[:39], evaluated.structures[39]]
+    constant = measure(replace(evaluated, energy_true=nothing, structures=some))["reasons"]
+    assert constant["energy_mae"].startswith("energies of these molecules are known only up to a constant")
+    assert not [key for key in constant if key.startswith("force")]
+    assert measure(replace(evaluated, energy_true=nothing, structures=bare))["reasons"]["energy_mae"] == "no labels"
+
+
 def test_unlabelled_atoms_and_frames_are_left_out(evaluated: Evaluated) -> None:
     """Without forces in the first frame and energy in the second: the numbers of the others, and how many there are."""
     force_true, energy_true = evaluated.force_true.copy(), evaluated.energy_true.copy()

@@ -9,7 +9,7 @@ import torch
 
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
-from equibayes.posterior.calibrate import calibrate, find, store, unseen
+from equibayes.posterior.calibrate import _numbers_of_samples, calibrate, find, store, unseen
 from equibayes.posterior.calibration import METHODS, Calibration, Rescaling, spread_of
 from equibayes.posterior.choose import choose, coverage, folds
 from equibayes.posterior.conformal import quantile
@@ -215,6 +215,25 @@ def test_errors_that_teach_nothing(residuals: Residuals, reason: str) -> None:
     assert found.method == "none"
     assert reason in found.choice["reason"]
     assert np.isnan(found.quantile(0.9, 8))
+
+
+def test_ten_frames_are_enough() -> None:
+    assert find({8: energy_errors(np.random.default_rng(0), 10)}, "scale").method == "scale"
+
+
+def test_a_knot_for_every_ten_frames_from_two_to_eight() -> None:
+    rng = np.random.default_rng(0)
+    fits = [FITS["monotone"](force_errors(rng, frames)) for frames in (12, 29, 30, 79, 80, 200)]
+    assert [len(fit.knots[0]) for fit in fits if fit.knots] == [2, 2, 3, 7, 8, 8]
+
+
+def test_numbers_of_samples_that_are_calibrated() -> None:
+    """Every one up to 16, then powers of two, and all."""
+    usual = list(range(1, 17))
+    assert _numbers_of_samples(4) == usual[:4]
+    assert _numbers_of_samples(16) == usual
+    assert _numbers_of_samples(40) == [*usual, 32, 40]
+    assert _numbers_of_samples(64) == [*usual, 32, 64]
 
 
 # ---- with a network
