@@ -15,7 +15,7 @@ FIRST = {
     "sampling/stability.py": "sampling/test_stability.py",
     "bayes/heads.py": "bayes/test_heads.py",
     "bayes/likelihood.py": "bayes/test_likelihood.py baselines/test_train.py",
-    "bayes/model.py": "bayes/test_heads.py bayes/test_likelihood.py network/test_physics.py",
+    "bayes/model.py": "bayes/test_model.py bayes/test_heads.py bayes/test_likelihood.py",
     "bayes/potential.py": "bayes/test_potential.py run/test_loop.py",
     "bayes/prior.py": "bayes/test_prior.py",
     "posterior/calibrate.py": "posterior/test_calibrate.py",
@@ -27,7 +27,7 @@ FIRST = {
     "posterior/file.py": "posterior/test_file.py",
     "posterior/predict.py": "posterior/test_predict.py posterior/test_calibration.py",
     "posterior/rescale.py": "posterior/test_calibrate.py",
-    "posterior/sample.py": "posterior/test_file.py run/test_loop.py",
+    "posterior/sample.py": "posterior/test_sample.py posterior/test_file.py",
     "posterior/sigma.py": "posterior/test_calibration.py",
     "posterior/summary.py": "cli/test_info_posterior.py",
     "posterior/upgrade.py": "posterior/test_upgrade.py",
@@ -49,9 +49,9 @@ FIRST = {
 """Source file below equibayes/ -> test files below tests/."""
 
 THEN = {
-    "sampling": "sampling/test_affine_map.py sampling/test_sghmc_step.py sampling/test_sghmc_law.py "
-    "sampling/test_oracle.py sampling/test_stability.py sampling/test_calibration.py run/test_loop.py run/test_guard.py",
-    "bayes": "bayes network/test_weights.py run/test_loop.py baselines/test_train.py",
+    "sampling": "sampling/test_sghmc_step.py sampling/test_affine_map.py sampling/test_stability.py "
+    "sampling/test_chain.py sampling/test_minibatch.py sampling/test_sghmc_law.py run/test_settings.py run/test_loop.py",
+    "bayes": "bayes network/test_weights.py run/test_loop.py",
     "posterior": "posterior run/test_loop.py cli/test_calibrate.py cli/test_predict.py cli/test_info_posterior.py",
     "evaluation": "evaluation/test_metrics.py evaluation/test_calibration_metrics.py evaluation/test_tables.py "
     "evaluation/test_evaluated.py evaluation/test_columns.py evaluation/test_figures.py evaluation/test_report.py "
