@@ -61,8 +61,9 @@ THEN = {
 
 
 def first(path: str) -> list[str]:
-    """Of a source file `equibayes/…`."""
-    return _paths(FIRST[path.removeprefix("equibayes/")])
+    """Of a source file `equibayes/…`; all of its package where nothing is known of the file."""
+    name = path.removeprefix("equibayes/")
+    return _paths(FIRST.get(name, name.split("/")[0]))
 
 
 def then(path: str) -> list[str]:
