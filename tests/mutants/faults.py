@@ -31,6 +31,9 @@ SUM = "0.0) + sum_over_structures(forces.{}(-1)"
 LIKELIHOOD, POTENTIAL = (f"equibayes/bayes/{name}.py" for name in ("likelihood", "potential"))
 TABLES, DENSITY, METRICS = (f"equibayes/evaluation/{name}.py" for name in ("tables", "density", "metrics"))
 RESCALE, CALIBRATE, CALIBRATION = (f"equibayes/posterior/{name}.py" for name in ("rescale", "calibrate", "calibration"))
+PREDICT, CONFORMAL, MODEL = (
+    f"equibayes/{name}.py" for name in ("posterior/predict", "posterior/conformal", "bayes/model")
+)
 TRAIN = "equibayes/baselines/train.py"
 
 FAULTS = [
@@ -108,5 +111,42 @@ FAULTS = [
     Fault("spread of k samples", CALIBRATION, "sqrt((k + 1) / (k - 1))", "sqrt(k / (k - 1))"),
 ]
 
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
+EQUIVALENT = {
+    (DENSITY, "if last - first > 10_000_000:", "if last - first > 10000001:"): "a bound on memory",
+    (
+        DENSITY,
+        "size = max(1, _AT_ONCE // len(typical))",
+        "size = max(2, _AT_ONCE // len(typical))",
+    ): "how much is computed at once",
+    (
+        PREDICT,
+        "for batch in batches(pairs, max(1, self.edges_at_once // len(self.samples))):",
+        "for batch in batches(pairs, max(1, self.edges_at_once / len(self.samples))):",
+    ): "a limit that whole numbers are compared with",
+    (
+        RESCALE,
+        "knots = int(np.clip(len(data.frames) // FRAMES_PER_KNOT, 2, MOST_KNOTS))",
+        "knots = int(np.clip(len(data.frames) / FRAMES_PER_KNOT, 2, MOST_KNOTS))",
+    ): "int rounds it down as well",
+    (
+        RESCALE,
+        "caution = standard_error * (CAUTION_WIDER if logarithm > 0 else CAUTION_NARROWER)",
+        "caution = standard_error * (CAUTION_WIDER if logarithm >= 0 else CAUTION_NARROWER)",
+    ): "where the logarithm is 0 the result is 0 either way",
+    (
+        RESCALE,
+        "best = grid[np.argmax([data.log_density(fit).mean() for fit in fits])]",
+        "best = grid[np.argmax([data.log_density(fit).sum() for fit in fits])]",
+    ): "the largest mean is the largest sum",
+    (
+        CONFORMAL,
+        "reached = np.cumsum(weight[order]) >= level - 1e-12",
+        "reached = np.cumsum(weight[order]) > level - 1e-12",
+    ): "sums of 1/(n + 1) never meet that number",
+    (
+        MODEL,
+        "stress=torch.where(volume.isnan(), volume, base.virial / volume.nan_to_num(1.0)),",
+        "stress=torch.where(volume.isnan(), volume, base.virial / volume.nan_to_num(2.0)),",
+    ): "what it is divided by there is not used",
+}
 """Changes that change no result: file, line before, line after; and why."""
