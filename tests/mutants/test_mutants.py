@@ -95,8 +95,9 @@ def test_every_source_file_has_tests_and_every_fault_its_place() -> None:
 
 
 @pytest.fixture
-def little(tmp_path: Path) -> Path:
-    """A checkout with one function and one test."""
+def little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with one function and one test, which starts quickly."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     for name, text in {
         "equibayes/size.py": "def size(x):\n    y = 2 * x\n    while y > 99:\n        y -= 1\n    return y\n",
         "tests/test_size.py": "from equibayes.size import size\n\n\ndef test_size():\n    assert size(3) == 6\n"
@@ -128,7 +129,8 @@ def test_outcomes(little: Path) -> None:
     assert (little / "equibayes/size.py").read_text() == source
 
 
-def test_a_known_fault_is_caught() -> None:
+def test_a_known_fault_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (fault,) = (each for each in deliberate() if each.kind == "cycles have the epochs of the burn-in")
     before = {name: (ROOT / name).stat().st_mtime_ns for name in (*COPIED, fault.path)}
     with copied_tree() as copy:
