@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.provenance import provenance, write_json
 from tests.mutants.faults import EQUIVALENT, FAULTS
 from tests.mutants.mutate import Mutant, candidates, is_another_program
-from tests.mutants.trials import ROOT, Trials, copied_tree
+from tests.mutants.trials import ROOT, Runner, Trials, copied_tree
 from tests.mutants.which_tests import FOLDERS, first, then
 
 Row = dict[str, Any]
@@ -39,8 +39,8 @@ def main() -> int:
     earlier = caught(chosen.output) if chosen.resume else {}
     rows: list[Row] = []
     try:
-        with copied_tree() as copy:
-            for row in results(Trials(copy, chosen.time_limit), work, earlier):
+        with copied_tree() as copy, Runner(copy) as runner:
+            for row in results(Trials(copy, runner, chosen.time_limit), work, earlier):
                 rows.append({"commit": about["commit"], **row})
                 say(rows[-1], f"{len(rows)}/{len(work)}")
                 counts = Counter(row["outcome"] for row in rows)

@@ -8,7 +8,7 @@ import pytest
 from tests.mutants.__main__ import at_random, deliberate, source_files, table
 from tests.mutants.faults import EQUIVALENT, FAULTS
 from tests.mutants.mutate import Mutant, mutants_of
-from tests.mutants.trials import COPIED, ROOT, Trials, copied_tree
+from tests.mutants.trials import COPIED, ROOT, Runner, Trials, copied_tree
 from tests.mutants.which_tests import FIRST, FOLDERS, THEN, first, then
 
 SOURCE = '''"""Docstring with 1 + 2."""
@@ -115,8 +115,8 @@ def test_outcomes(little: Path) -> None:
     mutants = mutants_of("equibayes/size.py", source)
     chosen = {mutant.kind: mutant for mutant in mutants}
     tests = [["tests/test_size.py"]]
-    with copied_tree(little) as copy:
-        trials = Trials(copy, limit=60)
+    with copied_tree(little) as copy, Runner(copy, "pytest") as runner:
+        trials = Trials(copy, runner, limit=60)
         assert trials.outcome(chosen["* to /"], tests)[0] == "killed"
         assert list(trials.unchanged) == [("tests/test_size.py",)], "they passed on the unchanged code"
         trials.limit = 2
@@ -133,8 +133,8 @@ def test_a_known_fault_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (fault,) = (each for each in deliberate() if each.kind == "cycles have the epochs of the burn-in")
     before = {name: (ROOT / name).stat().st_mtime_ns for name in (*COPIED, fault.path)}
-    with copied_tree() as copy:
-        assert Trials(copy, limit=120).outcome(fault, [["tests/sampling/test_schedule.py"]])[0] == "killed"
+    with copied_tree() as copy, Runner(copy, "pytest") as runner:
+        assert Trials(copy, runner, limit=120).outcome(fault, [["tests/sampling/test_schedule.py"]])[0] == "killed"
     assert before == {name: (ROOT / name).stat().st_mtime_ns for name in (*COPIED, fault.path)}
 
 

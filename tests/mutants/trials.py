@@ -1,6 +1,8 @@
 """Runs tests on changed copies of the code, one change at a time.  The checkout itself is never written to."""
 
+import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -15,6 +17,8 @@ from tests.mutants.mutate import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("equibayes", "tests", "pyproject.toml")
+OPTIONS = ("-q", "-x", "-m", "not slow", "-p", "no:cacheprovider")
+LARGE = "torch scipy.stats sklearn.metrics ase.io ase.build hypothesis.strategies yaml rich matplotlib.figure pytest"
 TIMED_OUT = -1
 PATIENCE = 4
 """Times as long as on the unchanged code, after which a change counts as one that never ends."""
@@ -33,12 +37,55 @@ def copied_tree(root: Path = ROOT) -> Iterator[Path]:
         yield copy
 
 
+class Runner:
+    """Runs pytest in a folder, again and again, by way of `server`."""
+
+    def __init__(self, folder: Path, imports: str = LARGE) -> None:
+        """imports: modules that most tests need and that are not of the project."""
+        environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, str(ROOT / "tests" / "mutants" / "server.py"), *imports.split()]
+        # a session of its own: Ctrl-C reaches this process alone, which then ends the others
+        self.server = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            bufsize=0,  # or `select` does not see what a buffer has read already
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> "Runner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.communicate()
+
+    def run(self, tests: Sequence[str], limit: float) -> tuple[int, float]:
+        """Exit status up to the first failure, `TIMED_OUT` after `limit` s; and the seconds."""
+        assert self.server.stdin is not None
+        assert self.server.stdout is not None
+        self.server.stdin.write(json.dumps([*OPTIONS, *tests]).encode() + b"\n")
+        group, started, status = int(self.server.stdout.readline()), time.monotonic(), TIMED_OUT
+        ended: list[object] = []
+        try:
+            ended, _, _ = select.select([self.server.stdout], [], [], limit)
+        finally:  # also after Ctrl-C: what the tests have started goes with them
+            if not ended:
+                os.killpg(group, signal.SIGKILL)
+            last = int(self.server.stdout.readline())
+        if ended:
+            status = last
+        return status, time.monotonic() - started
+
+
 class Trials:
     """Tests on changes of a copied tree, one after the other."""
 
-    def __init__(self, copy: Path, limit: float) -> None:
+    def __init__(self, copy: Path, runner: Runner, limit: float) -> None:
         """limit: s, at most, for a set of tests; usually four times what they take on the unchanged code."""
-        self.copy, self.limit = copy, limit
+        self.copy, self.runner, self.limit = copy, runner, limit
         self.unchanged: dict[tuple[str, ...], float] = {}
         """Seconds of each set of tests on the unchanged code."""
 
@@ -50,7 +97,7 @@ class Trials:
             allowed = min(self.limit, PATIENCE * self._seconds(tuple(tests)) + 10)
             file.write_text(mutant.applied_to(source), encoding="utf-8")
             try:
-                status, seconds = run_tests(self.copy, tests, allowed)
+                status, seconds = self.runner.run(tests, allowed)
             finally:
                 file.write_text(source, encoding="utf-8")
             took += seconds
@@ -62,25 +109,7 @@ class Trials:
     def _seconds(self, tests: tuple[str, ...]) -> float:
         """What the tests take on the unchanged code, where all must pass."""
         if tests not in self.unchanged:
-            status, self.unchanged[tests] = run_tests(self.copy, tests, self.limit)
+            status, self.unchanged[tests] = self.runner.run(tests, self.limit)
             if status != 0:
                 raise SystemExit(f"error: tests fail on the unchanged code, or take too long: {' '.join(tests)}")
         return self.unchanged[tests]
-
-
-def run_tests(copy: Path, tests: Sequence[str], limit: float) -> tuple[int, float]:
-    """Exit status of pytest in the copy up to its first failure, `TIMED_OUT` after `limit` s; and the seconds."""
-    started = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", *tests]
-    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, cwd=copy, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as process:
-        try:
-            status = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            status = TIMED_OUT
-        finally:  # also after Ctrl-C: what the tests have started goes with them
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    return status, time.monotonic() - started
