@@ -40,7 +40,7 @@ def main() -> int:
     rows: list[Row] = []
     try:
         with copied_tree() as copy, Runner(copy) as runner:
-            for row in results(Trials(copy, runner, chosen.time_limit), work, earlier):
+            for row in results(Trials(copy, runner, chosen.time_limit), work, earlier, chosen.quick):
                 rows.append({"commit": about["commit"], **row})
                 say(rows[-1], f"{len(rows)}/{len(work)}")
                 counts = Counter(row["outcome"] for row in rows)
@@ -59,6 +59,7 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--time-limit", type=float, default=600, help="s, at most, for tests of a change (default: %(default)s)"
     )
+    parser.add_argument("--quick", action="store_true", help="the likeliest tests alone, so that more changes survive")
     parser.add_argument(
         "--resume", action="store_true", help="keep what the run of the output has caught; the rest is tried (again)"
     )
@@ -92,7 +93,7 @@ def identity(row: Row) -> tuple[str, ...]:
     return tuple(str(row[key]) for key in ("path", "line", "kind", "before", "after"))
 
 
-def results(trials: Trials, work: Iterable[Mutant], earlier: dict[tuple[str, ...], Row]) -> Iterator[Row]:
+def results(trials: Trials, work: Iterable[Mutant], earlier: dict[tuple[str, ...], Row], quick: bool) -> Iterator[Row]:
     for mutant in work:
         before, after = mutant.lines((ROOT / mutant.path).read_text(encoding="utf-8"))
         place = {"path": mutant.path, "line": mutant.line, "kind": mutant.kind, "before": before, "after": after}
@@ -101,7 +102,8 @@ def results(trials: Trials, work: Iterable[Mutant], earlier: dict[tuple[str, ...
         elif identity(place) in earlier:
             yield earlier[identity(place)]
         else:
-            found, seconds = trials.outcome(mutant, [first(mutant.path), then(mutant.path)])
+            stages = [first(mutant.path)] if quick else [first(mutant.path), then(mutant.path)]
+            found, seconds = trials.outcome(mutant, stages)
             yield {**place, "outcome": found, "seconds": seconds}
 
 

@@ -26,7 +26,7 @@ class Fault(NamedTuple):
 
 
 SETTINGS, CHAINS, VERDICT = (f"equibayes/run/{name}.py" for name in ("settings", "chains", "verdict"))
-SGHMC, SCHEDULE, MASS = (f"equibayes/sampling/{name}.py" for name in ("sghmc", "schedule", "mass"))
+SGHMC, SCHEDULE, MASS, NOISE = (f"equibayes/sampling/{name}.py" for name in ("sghmc", "schedule", "mass", "noise"))
 SUM = "0.0) + sum_over_structures(forces.{}(-1)"
 LIKELIHOOD, POTENTIAL = (f"equibayes/bayes/{name}.py" for name in ("likelihood", "potential"))
 TABLES, DENSITY, METRICS = (f"equibayes/evaluation/{name}.py" for name in ("tables", "density", "metrics"))
@@ -118,6 +118,11 @@ EQUIVALENT = {
         "size = max(1, _AT_ONCE // len(typical))",
         "size = max(2, _AT_ONCE // len(typical))",
     ): "how much is computed at once",
+    (
+        NOISE,
+        "torch.mul(c0, MULTIPLIER_0, out=product_0)",
+        "torch.mul(MULTIPLIER_0, c0, out=product_0)",
+    ): "a product",
     (
         PREDICT,
         "for batch in batches(pairs, max(1, self.edges_at_once // len(self.samples))):",
