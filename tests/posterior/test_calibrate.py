@@ -72,6 +72,18 @@ def test_every_species_has_its_factor_and_a_rare_one_follows_the_rest() -> None:
     assert not FITS["species"](one).species, "with a single species this is `scale`"
 
 
+def test_every_species_is_drawn_to_the_rest_by_thirty_components() -> None:
+    """r² = (Σ z² + 30 r̄²) / (n + 30), with r̄ that of all, here about 2."""
+    residuals = force_errors(np.random.default_rng(4), 20, factor={1: 1.5, 6: 2.0, 8: 3.0}, spread=spread_of(8))
+    overall, fitted = FITS["scale"](residuals), FITS["species"](residuals)
+    assert overall.factor == pytest.approx(2.0, abs=0.3)
+    for z in (1, 6, 8):
+        own = residuals[residuals.number == z]
+        squares = (own.error / overall.base(own.sigma)) ** 2
+        expected = (squares.sum() + 30 * overall.factor**2) / (len(squares) + 30)
+        assert fitted.species[z] == pytest.approx(np.sqrt(expected), rel=1e-12)
+
+
 def test_monotone_follows_a_curve_and_keeps_the_order() -> None:
     residuals = force_errors(np.random.default_rng(5), 400, spread=spread_of(8), power=0.4)
     fitted = FITS["monotone"](residuals)
