@@ -34,6 +34,7 @@ RESCALE, CALIBRATE, CALIBRATION = (f"equibayes/posterior/{name}.py" for name in 
 PREDICT, CONFORMAL, MODEL = (
     f"equibayes/{name}.py" for name in ("posterior/predict", "posterior/conformal", "bayes/model")
 )
+DIAGNOSTICS = "equibayes/sampling/diagnostics.py"
 TRAIN = "equibayes/baselines/train.py"
 
 FAULTS = [
@@ -123,6 +124,11 @@ EQUIVALENT = {
         "torch.mul(c0, MULTIPLIER_0, out=product_0)",
         "torch.mul(MULTIPLIER_0, c0, out=product_0)",
     ): "a product",
+    (
+        DIAGNOSTICS,
+        "columns = draws.reshape(chains, length, -1)",
+        "columns = draws.reshape(chains, length, -2)",
+    ): "numpy takes any negative number for the length that is left",
     (
         PREDICT,
         "for batch in batches(pairs, max(1, self.edges_at_once // len(self.samples))):",
