@@ -6,7 +6,7 @@ RUN    := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all lint bench docs clean
+.PHONY: demo test test-all lint bench mutants docs clean
 
 demo: $(RUN)  ## the main job on bundled real data, on a CPU
 	$(BIN)/python examples/demo.py --output demo-output
@@ -29,6 +29,9 @@ bench: $(DEV)  ## speed, as ratios in one run; results go to results/speed
 	$(BIN)/python benchmarks/md.py
 	$(BIN)/python benchmarks/cluster.py
 	$(BIN)/python benchmarks/lammps_md.py
+
+mutants: $(DEV)  ## small changes to the code, which the tests should notice; the report goes to results/mutants
+	$(BIN)/python -m tests.mutants --limit $(or $(LIMIT),100)
 
 docs: $(RUN)  ## the documentation as a site, in docs/_build
 	$(PIP) --editable ".[docs]"

@@ -46,6 +46,23 @@ def test_same_frames_and_steps_as_the_posterior(trained: dict[str, Posterior]) -
         assert posterior.network == prepared.network
 
 
+@pytest.mark.parametrize("kind", ["ensemble", "dropout", "point"])
+def test_baselines_are_amsgrad_over_one_long_decay(kind: str) -> None:
+    """The mass adapts to the end, as AMSGrad's does: of 64 steps the last alone has the mass of the step before."""
+    own = baseline_config(kind, small_config({"burn_in": {"freeze_mass": 0.1, "early": 0.5}}), 16)
+    schedule = own.schedule(16)
+    assert (own.burn_in.freeze_mass, own.burn_in.noise_free, own.burn_in.early) == (1.0, 0.0, 0.0)
+    assert schedule.freeze_mass_at == schedule.total_steps - 1 == 63
+    assert schedule.sample_steps == [63]
+    plans = [schedule.at(step) for step in range(64)]
+    assert {plan.temperature for plan in plans} == {0.0}
+    assert {plan.prior_weight for plan in plans} == {1.0}
+    assert plans[0].learning_rate == pytest.approx(1e-2)
+    assert plans[-1].learning_rate == pytest.approx(1e-5)
+    assert own.sampler.epsilon == (1e-8 if kind == "point" else 1e-3)
+    assert own.chains == own.samples == (4 if kind == "ensemble" else 1)
+
+
 def test_members_of_the_ensemble_differ(trained: dict[str, Posterior]) -> None:
     samples = trained["ensemble"].samples
     distance = torch.cdist(samples, samples)

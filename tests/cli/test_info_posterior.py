@@ -9,6 +9,7 @@ import pytest
 from equibayes.cli.main import main
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.sample import sample
+from equibayes.posterior.summary import last_validation
 from tests.runs import ethanol_frames, small_config
 
 
@@ -73,6 +74,18 @@ def test_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(values["data"]["fingerprint"]) == 64
     assert values["last_validation"]["step"] == 64
     assert len(values["last_validation"]["validation_force_mae"]) == 2
+
+
+def test_errors_are_those_of_the_last_validation_in_mev(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The smallest and the largest of the chains, and the mean over chains."""
+    last = last_validation(load(file))
+    assert last is not None
+    low, high = (f"{1000 * each(last['validation_force_mae']):.1f}" for each in (min, max))
+    out = explained(file, capsys)
+    assert f"force error  {1000 * last['validation_force_mae_of_mean']:.1f} meV/Å on held-back frames" in out
+    assert f"single chains {low} to {high} meV/Å; their own σ" in out
+    low, high = (f"{1000 * each(last['validation_energy_mae']):.1f}" for each in (min, max))
+    assert f"energies of single chains: error {low} to {high} meV\n" in out
 
 
 def test_verdicts_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

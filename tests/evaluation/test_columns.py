@@ -46,6 +46,21 @@ def test_what_is_better() -> None:
     assert all(column.better is not None for column in comparison.COLUMNS)
 
 
+def test_numbers_are_shown_in_the_unit_of_their_column() -> None:
+    """METRICS.json is in eV and Å, in shares of 1, and in `kcal_mol` in the paper's units."""
+    factors = {"meV/Å": 1e3, "meV": 1e3, "%": 100, "mol Å/kcal": 1, "mol/kcal": 1}
+    for key, column in COLUMNS.items():
+        if key.startswith("kcal_mol."):
+            assert "kcal" in column.unit, key
+        assert column.factor == factors.get(column.unit, 100 if "_coverage_" in key else 1), key
+        kind = key.split(".")[-1].split("_")[-1]
+        assert column.better == {"mll": "high", "auc": "high", "spearman": "high"}.get(kind, column.better), key
+        if kind in ("mae", "rmse", "crps", "nece", "ece", "ence", "area"):
+            assert column.better == "low", key
+        if "_coverage_" in key:
+            assert column.better == int(kind), key
+
+
 def test_headings_carry_units() -> None:
     assert Column("x", "MAE-F", "meV/Å", 1e3, ".1f").heading == "MAE, meV/Å"
     assert Column("x", "ROC AUC", "", 1, ".3f").heading == "ROC AUC"

@@ -9,9 +9,10 @@ import torch
 
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
-from equibayes.posterior.calibrate import calibrate, find, store
+from equibayes.posterior.calibrate import _numbers_of_samples, calibrate, find, store
 from equibayes.posterior.calibration import METHODS, Calibration, Rescaling, spread_of
 from equibayes.posterior.choose import choose, coverage, folds
+from equibayes.posterior.conformal import quantile
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
 from equibayes.posterior.rescale import FITS, Residuals, rising
@@ -72,6 +73,18 @@ def test_every_species_has_its_factor_and_a_rare_one_follows_the_rest() -> None:
     assert not FITS["species"](one).species, "with a single species this is `scale`"
 
 
+def test_every_species_is_drawn_to_the_rest_by_thirty_components() -> None:
+    """r² = (Σ z² + 30 r̄²) / (n + 30), with r̄ that of all, here about 2."""
+    residuals = force_errors(np.random.default_rng(4), 20, factor={1: 1.5, 6: 2.0, 8: 3.0}, spread=spread_of(8))
+    overall, fitted = FITS["scale"](residuals), FITS["species"](residuals)
+    assert overall.factor == pytest.approx(2.0, abs=0.3)
+    for z in (1, 6, 8):
+        own = residuals[residuals.number == z]
+        squares = (own.error / overall.base(own.sigma)) ** 2
+        expected = (squares.sum() + 30 * overall.factor**2) / (len(squares) + 30)
+        assert fitted.species[z] == pytest.approx(np.sqrt(expected), rel=1e-12)
+
+
 def test_monotone_follows_a_curve_and_keeps_the_order() -> None:
     residuals = force_errors(np.random.default_rng(5), 400, spread=spread_of(8), power=0.4)
     fitted = FITS["monotone"](residuals)
@@ -81,6 +94,17 @@ def test_monotone_follows_a_curve_and_keeps_the_order() -> None:
     assert (np.diff(after[order]) > -1e-12).all(), "a larger σ stays larger"
     middle = (base > np.quantile(base, 0.1)) & (base < np.quantile(base, 0.9))
     np.testing.assert_allclose(after[middle], base[middle] ** 0.4, rtol=0.12)
+
+
+def test_monotone_pools_bins_that_would_fall() -> None:
+    """Small σ with errors of 2, large σ with errors of 1: both become √2, up to the shrinkage."""
+    frame = np.repeat(np.arange(20), 30)
+    sigma = np.where(np.arange(600) % 2, 1.0, 1.25)
+    error = np.where(sigma == 1, 2.0, 1.0) * np.where(np.arange(600) % 4 < 2, 1.0, -1.0)
+    residuals = Residuals(error, Sigma(np.zeros(600), sigma), np.ones(600, int), frame, 1)
+    after = FITS["monotone"](residuals).apply(residuals.sigma).total
+    assert np.ptp(after) < 1e-12
+    assert after == pytest.approx(np.sqrt(2), rel=0.08)
 
 
 def test_rising_pools_what_falls() -> None:
@@ -179,6 +203,18 @@ def test_thirty_frames_never_worsen_energies(name: str) -> None:
         assert gains.min() >= 0
 
 
+def test_intervals_are_over_the_whole_uncalibrated_sigma() -> None:
+    """Scores are |error| / √(epistemic² + aleatoric²), before any rescaling; for each k its own."""
+    rng = np.random.default_rng(9)
+    by_k = {k: force_errors(rng, 30, factor=3.0, spread=2.0, k=k) for k in (2, 8)}
+    found = find(by_k, "scale")
+    for k, residuals in by_k.items():
+        total = np.sqrt(residuals.sigma.epistemic**2 + residuals.sigma.aleatoric**2)
+        for level in (0.5, 0.9):
+            expected = quantile(np.abs(residuals.error) / total, residuals.frame, level)
+            assert found.quantile(level, k) == pytest.approx(expected, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("residuals", "reason"),
     [
@@ -192,6 +228,25 @@ def test_errors_that_teach_nothing(residuals: Residuals, reason: str) -> None:
     assert found.method == "none"
     assert reason in found.choice["reason"]
     assert np.isnan(found.quantile(0.9, 8))
+
+
+def test_ten_frames_are_enough() -> None:
+    assert find({8: energy_errors(np.random.default_rng(0), 10)}, "scale").method == "scale"
+
+
+def test_a_knot_for_every_ten_frames_from_two_to_eight() -> None:
+    rng = np.random.default_rng(0)
+    fits = [FITS["monotone"](force_errors(rng, frames)) for frames in (12, 29, 30, 79, 80, 200)]
+    assert [len(fit.knots[0]) for fit in fits if fit.knots] == [2, 2, 3, 7, 8, 8]
+
+
+def test_numbers_of_samples_that_are_calibrated() -> None:
+    """Every one up to 16, then powers of two, and all."""
+    usual = list(range(1, 17))
+    assert _numbers_of_samples(4) == usual[:4]
+    assert _numbers_of_samples(16) == usual
+    assert _numbers_of_samples(40) == [*usual, 32, 40]
+    assert _numbers_of_samples(64) == [*usual, 32, 64]
 
 
 # ---- with a network

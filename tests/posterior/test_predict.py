@@ -13,11 +13,12 @@ from equibayes.data import Structure
 from equibayes.data.graph import concatenate
 from equibayes.data.reference import EnergyReference
 from equibayes.engine import select
+from equibayes.engine.interface import DynamicsOutput
 from equibayes.errors import InputError
 from equibayes.posterior import predict as module
 from equibayes.posterior.extxyz import write_predictions
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.predict import Prediction, predict, predict_each
+from equibayes.posterior.predict import Prediction, ReadyPosterior, predict, predict_each
 from tests.models import graph, small_model
 from tests.samples import SPECIES_OF, ethanol, salt, silicon, slab, water
 
@@ -61,6 +62,23 @@ def test_mean_and_variance_are_those_of_the_mixture(posterior: Posterior) -> Non
     np.testing.assert_allclose(got.forces_std**2, got.forces_epistemic**2 + got.forces_aleatoric**2, rtol=1e-12)
     np.testing.assert_allclose(got.stress, output.stress[:, 0].numpy().mean(0), rtol=1e-10)
     np.testing.assert_allclose(got.stress_std, output.stress[:, 0].numpy().std(0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("structure", [salt(), ethanol()], ids=["crystal", "molecule"])
+def test_what_dynamics_computed_is_the_same_prediction(posterior: Posterior, structure: Structure) -> None:
+    """An engine for moving atoms gives plain arrays of k samples, with the virial in place of the stress."""
+    output = posterior.model(posterior.samples, graph(structure))
+    volume = structure.volume if structure.pbc.all() else 1.0
+    found = DynamicsOutput(
+        energy=output.energy[:, 0].numpy(),
+        forces=output.forces.numpy(),
+        virial=output.stress[:, 0].numpy() * volume,
+        log_sigma_energy=output.log_sigma_energy[:, 0].numpy(),
+        log_sigma_forces=output.log_sigma_forces.numpy(),
+    )
+    got = ReadyPosterior(posterior, "cpu").prediction(structure, found)
+    assert_equal(got, posterior.predict(structure))
+    assert got.members is None
 
 
 @pytest.mark.parametrize(("edges", "batches"), [(1, [1] * 6), (600, [2, 1, 2, 1]), (10**9, [6])])

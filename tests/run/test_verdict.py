@@ -132,6 +132,23 @@ def test_chains_that_stay_apart_or_drift(bad: dict[str, float]) -> None:
     assert "Longer cycles bring them together" in words
 
 
+def test_the_limit_of_r_hat_is_1_1() -> None:
+    """As docs/diagnostics.md says; 40 draws per chain are enough to judge."""
+    below, above = verdict(history(offset=0.275)), verdict(history(offset=0.285))
+    assert 1.09 < below["r_hat_forces"] < 1.1 < above["r_hat_forces"] < 1.11
+    assert below["warnings"] == []
+    (words,) = above["warnings"]
+    assert words.startswith("R-hat of predicted forces is 1.10")
+
+
+def test_limits_of_temperatures_are_a_tenth() -> None:
+    for good, bad in ((1.095, 1.105), (0.905, 0.895)):
+        assert verdict(history(kinetic=good))["warnings"] == []
+        assert len(verdict(history(kinetic=bad))["warnings"]) == 1
+    assert verdict(history(rise=0.095))["warnings"] == []
+    assert len(verdict(history(rise=0.105))["warnings"]) == 1
+
+
 @pytest.mark.parametrize(("kinetic", "shown"), [(1.3, "1.30"), (0.8, "0.80")])
 def test_wrong_temperature(kinetic: float, shown: str) -> None:
     (words,) = verdict(history(kinetic=kinetic))["warnings"]

@@ -8,7 +8,7 @@ from scipy import stats
 from equibayes.errors import InputError
 from equibayes.sampling import sghmc
 from equibayes.sampling.minibatch import batch_indices, permutations, steps_per_epoch
-from equibayes.sampling.noise import NoiseKey
+from equibayes.sampling.noise import NoiseKey, random_words
 
 
 def epoch_of(key, epoch, N, batch):
@@ -49,6 +49,14 @@ def test_pure_in_the_step_and_independent_of_the_other_chains():
     assert not torch.equal(batch_indices(key, 1000, 50, 8, stream=3), later)
     later.zero_()  # what a caller does to the result does not reach the memory
     assert int(batch_indices(key, 1000, 50, 8).sum()) > 0
+
+
+def test_order_is_that_of_63_bit_keys():
+    """What a resumed run and a kernel must repeat: sorted by the first word, 31 bits up, ^ the second."""
+    key = NoiseKey(5, [3])
+    words = random_words(key, 4, 40, stream=2)[0].tolist()
+    keys = [(first << 31) ^ second for first, second in zip(words[::2], words[1::2])]
+    assert permutations(key, 4, 20)[0].tolist() == sorted(range(20), key=keys.__getitem__)
 
 
 def test_orders_are_uniform_and_independent():

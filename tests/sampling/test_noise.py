@@ -7,6 +7,7 @@ import torch
 from scipy import stats
 
 from equibayes.errors import InputError
+from equibayes.sampling import noise
 from equibayes.sampling.noise import STREAM_INITIAL_MOMENTUM, NoiseKey, philox, random_words, standard_normal
 
 
@@ -88,6 +89,15 @@ def test_correlations():
         bound = 4.5 / math.sqrt(len(a))
         assert abs(float((a * b).mean())) < bound
         assert abs(float(((a.square() - 1) * (b.square() - 1)).mean()) / 2) < bound
+
+
+@pytest.mark.parametrize(("word", "radius"), [(0, math.sqrt(64 * math.log(2))), (2**32 - 1, 0.0)])
+def test_extreme_words_give_finite_normals(monkeypatch, word, radius):
+    """The smallest word is the tail, 6.66; the largest is the centre: never ln 0, never √ of a negative number."""
+    monkeypatch.setattr(noise, "philox", lambda counter, seed: (torch.full_like(counter[0], word),) * 4)
+    z = standard_normal(NoiseKey(0, [0]), 0, 4, dtype=torch.float64)
+    assert bool(z.isfinite().all())
+    assert float((z[0, 0] ** 2 + z[0, 1] ** 2).sqrt()) == pytest.approx(radius, abs=1e-6)
 
 
 def test_words_are_uniform():

@@ -98,6 +98,21 @@ def test_presets_have_whole_epochs_of_the_demo(preset, steps):
         assert config.schedule(90_000).total_steps == 5500
 
 
+@pytest.mark.parametrize("burn_in", [1, 7, 18])
+def test_cycles_begin_where_the_burn_in_ends(burn_in):
+    """Whatever their lengths: the first step of a `restart` has the largest γ, the last of a rise and fall none."""
+    plan = Schedule(BurnIn(steps=burn_in), Cycles("restart", count=2, length=5, peak=2e-3))
+    assert plan.learning_rates()[burn_in::5].tolist() == [2e-3, 2e-3]
+    plan = Schedule(BurnIn(steps=burn_in), Cycles("rise_and_fall", count=2, length=5, peak=2e-3))
+    np.testing.assert_allclose(plan.learning_rates()[burn_in + 4 :: 5], [2e-3, 0, 2e-3, 0], atol=1e-18)
+
+
+def test_the_mass_can_be_frozen_from_the_first_step_to_the_last():
+    assert Schedule(BurnIn(steps=10, freeze_mass_at=0), Cycles(count=0)).at(0).mass_frozen
+    assert not Schedule(BurnIn(steps=10, freeze_mass_at=10), Cycles(count=1, length=5)).at(9).mass_frozen
+    assert Schedule(BurnIn(steps=10), Cycles(count=0)).freeze_mass_at == 9, "nine tenths unless given"
+
+
 def test_no_sample_before_the_freeze():
     assert Schedule(BurnIn(steps=10, freeze_mass_at=9), Cycles(count=0)).sample_steps == [9]
     assert Schedule(BurnIn(steps=10, freeze_mass_at=10), Cycles(count=0)).sample_steps == []

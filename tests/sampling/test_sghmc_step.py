@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from equibayes.errors import InputError
 from equibayes.sampling import mass as mass_rule
 from equibayes.sampling import sghmc
-from equibayes.sampling.noise import NoiseKey
+from equibayes.sampling.chain import STREAM_BURN_IN, STREAM_CYCLES, STREAM_EARLY
+from equibayes.sampling.noise import STREAM_INITIAL_MOMENTUM, STREAM_STEP, NoiseKey, standard_normal
 
 
 def rosenbrock_gradient(x: torch.Tensor) -> torch.Tensor:
@@ -161,9 +162,19 @@ def test_step_is_pure_and_equals_the_step_in_place():
     assert_same_bits(state, new)
 
 
-def test_noise_may_be_given_or_drawn():
-    from equibayes.sampling.noise import standard_normal
+@pytest.mark.parametrize("temperature", [4.0, torch.tensor([0.25, 9.0])])
+def test_initial_momentum_has_a_stream_of_its_own_and_variance_T(temperature):
+    """r = √T ξ with ξ of the stream that no step draws from."""
+    key, start = NoiseKey(3, [0, 5]), torch.zeros(2, 6, dtype=torch.float64)
+    ξ = standard_normal(key, 0, 6, stream=STREAM_INITIAL_MOMENTUM, dtype=torch.float64)
+    found = sghmc.init(start, key, temperature=temperature).momentum
+    root = torch.as_tensor(temperature, dtype=torch.float64).reshape(-1, 1) ** 0.5
+    torch.testing.assert_close(found, root * ξ, rtol=1e-15, atol=0)
+    assert torch.equal(sghmc.init(start, key).momentum, ξ)
+    assert len({STREAM_STEP, STREAM_INITIAL_MOMENTUM, STREAM_EARLY, STREAM_BURN_IN, STREAM_CYCLES}) == 5
 
+
+def test_noise_may_be_given_or_drawn():
     key = NoiseKey(1, [0, 3])
     state = noisy_run(sghmc.init(torch.linspace(-1, 1, 8, dtype=torch.float32).reshape(2, 4), key), key, 5)
     gradient = rosenbrock_gradient(state.position)
