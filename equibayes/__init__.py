@@ -67,3 +67,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'equibayes' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """For tab completion: also the names that have not been imported yet."""
+    return sorted({*globals(), *__all__})

@@ -16,6 +16,7 @@ from equibayes.evaluation.metrics import OUTLIER_THRESHOLD
 from equibayes.evaluation.print_tables import print_tables
 from equibayes.evaluation.tables import measure_all
 from equibayes.files import write_text
+from equibayes.plural import counted
 from equibayes.posterior.file import Posterior, load
 from equibayes.run.progress import watched
 
@@ -75,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         adrift = result.energies_adrift
         if result.k == ks[-1] and 0 < adrift < len(result.structures):  # of all of them the tables say so themselves
             print(
-                f"note: {result.name}: energies of {adrift} frames are defined only up to a constant and are not "
+                f"note: {result.name}: energies of {counted(adrift, 'frame')} are defined only up to a constant and are not "
                 "compared; the training data had no such composition (docs: your own data)"
             )
     if arguments.json:

@@ -13,6 +13,7 @@ from equibayes.cli.settings import SAMPLING, add_sampling_options, given, with_e
 from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.run import Run
 from equibayes.run.cluster.connect import connected
 
@@ -161,7 +162,7 @@ def read_inputs(config: "LearnConfig", options: dict[str, Any]) -> "Inputs":
     pool = Dataset.concatenate([read(name, require_labels=False, **options) for name in config.pool])
     start = None if config.start is None else read(config.start, **options)
     test = None if config.test is None else read(config.test, require_labels=False, **options)
-    print(f"{len(pool)} structures in {pool.name}", flush=True)
+    print(f"{counted(len(pool), 'structure')} in {pool.name}", flush=True)
     return Inputs(pool, start, test)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from equibayes.cli import calibrate, compare, evaluate, info, lammps, learn, md, predict, sample, serve, template
 from equibayes.cli.parser import Parser
 from equibayes.errors import InputError, InputWarning
+from equibayes.version import __version__
 
 VERBS = (sample, predict, evaluate, calibrate, md, lammps, serve, learn, compare, info, template)
 """Each verb is a module with `HELP`, `DESCRIPTION`, `EPILOG`, `add_options(parser)` and `run(arguments)`: exit
@@ -33,6 +34,7 @@ try:  equibayes info bundled:ethanol
 def build_parser() -> Parser:
     """The whole command line."""
     parser = Parser("equibayes", description="Interatomic forces with uncertainties.", epilog=_EPILOG)
+    parser.add_argument("--version", action="version", version=f"equibayes {__version__}", help="print the version")
     verbs = parser.add_subparsers(metavar="VERB", dest="verb", required=True)
     for verb in VERBS:
         name = verb.__name__.rpartition(".")[2]

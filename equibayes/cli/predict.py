@@ -14,6 +14,7 @@ from equibayes.data.stream import stream
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import check_target
+from equibayes.plural import counted
 from equibayes.posterior.extxyz import write_predictions
 from equibayes.posterior.file import load
 from equibayes.posterior.predict import Prediction, predict
@@ -76,12 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"note: this posterior is not calibrated: intervals use σ as it is ({remedy})")
     if seen.adrift:
         print(
-            f"note: energies of {seen.adrift} frames are defined only up to a constant, first: {seen.first_adrift}; "
+            f"note: energies of {counted(seen.adrift, 'frame')} are defined only up to a constant, first: {seen.first_adrift}; "
             "the training data had no such composition (docs: your own data)"
         )
     if count < frames.total:
-        print(f"note: left out {frames.total - count} of {frames.total} frames: free atoms (config_type=IsolatedAtom)")
-    print(f"{count} frames written to {target}\n{seen}")
+        print(
+            f"note: left out {frames.total - count} of {counted(frames.total, 'frame')}: free atoms (config_type=IsolatedAtom)"
+        )
+    print(f"{counted(count, 'frame')} written to {target}\n{seen}")
     return 0
 
 

@@ -7,6 +7,7 @@ from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.cli.settings import add_settings_options, effective_config
 from equibayes.data import Dataset, read
+from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import sample
 from equibayes.run import Run
@@ -70,8 +71,9 @@ def announce(data: Dataset, config: SampleConfig) -> None:
         return
     schedule = config.schedule(size)
     print(
-        f"{config.chains} chains, {schedule.total_steps} steps ({schedule.burn_in_steps} burn-in), {config.samples} samples; "
-        f"{size} frames to learn from, {config.data.validation} held back",
+        f"{counted(config.chains, 'chain')}, {counted(schedule.total_steps, 'step')} "
+        f"({schedule.burn_in_steps} burn-in), {counted(config.samples, 'sample')}; "
+        f"{counted(size, 'frame')} to learn from, {config.data.validation} held back",
         flush=True,
     )
 
@@ -83,4 +85,4 @@ def _conclude(posterior: Posterior, output: str) -> None:
     if last:
         error = 1000 * last["validation_force_mae_of_mean"]
         print(f"force error of the mean over chains on held-back frames: {error:.1f} meV/Å")
-    print(f"{len(posterior)} samples written to {output}")
+    print(f"{counted(len(posterior), 'sample')} written to {output}")

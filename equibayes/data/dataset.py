@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.plural import counted
 
 if TYPE_CHECKING:
     from equibayes.data.summary import Summary
@@ -74,7 +75,7 @@ class Dataset(Sequence[Structure]):
         return self.structures[index]
 
     def __repr__(self) -> str:
-        return f"Dataset({self.name!r}, {len(self)} frames)"
+        return f"Dataset({self.name!r}, {counted(len(self), 'frame')})"
 
     @property
     def species(self) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from equibayes.data.plausibility import warn_if_implausible
 from equibayes.data.specs import Spec, parse_spec, select
 from equibayes.data.structures import ISOLATED_ATOM, Structure
 from equibayes.errors import InputError
+from equibayes.plural import counted
 
 XYZ = (".xyz", ".extxyz", ".xyz.gz", ".extxyz.gz")
 EXTENSIONS = (*XYZ, ".npz", ".traj", ".db", ".json")
@@ -156,7 +157,7 @@ def _isolated_energies(frames: list[Structure]) -> dict[int, float]:
     energies: dict[int, float] = {}
     for frame in frames:
         if len(frame) != 1 or frame.energy is None:
-            what = "has no energy" if len(frame) == 1 else f"has {len(frame)} atoms"
+            what = "has no energy" if len(frame) == 1 else f"has {counted(len(frame), 'atom')}"
             raise InputError(f"{frame.source}: config_type=IsolatedAtom but {what}; give one atom with its energy")
         number = int(frame.numbers[0])
         if abs(energies.setdefault(number, frame.energy) - frame.energy) > 1e-6:

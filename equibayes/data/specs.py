@@ -10,6 +10,7 @@ from equibayes.data.files import bare_stem, one_line
 from equibayes.data.splits import load_splits
 from equibayes.data.structures import IntArray
 from equibayes.errors import InputError
+from equibayes.plural import counted
 
 BUNDLED = Path(__file__).parent / "bundled"
 _RANGE = re.compile(r"([+-]?\d*):([+-]?\d*)(?::([+-]?\d*))?")
@@ -69,7 +70,7 @@ def select(spec: Spec, n_frames: int) -> IntArray:
             raise InputError(f"{spec.name}: a step of 0 never ends; leave it out or take 1")
         chosen = everything[start:stop:step]
         if not chosen.size:
-            raise InputError(f"{spec.name}: the range holds none of the {n_frames} frames, numbered from 0")
+            raise InputError(f"{spec.name}: the range holds none of the {counted(n_frames, 'frame')}, numbered from 0")
         return chosen
     return _inside(_named(spec), spec, n_frames)
 

@@ -10,6 +10,7 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.elements import formula, symbol
 from equibayes.data.plausibility import rms_force
 from equibayes.data.reference import suggest_kind
+from equibayes.plural import counted
 from equibayes.units import factor
 
 
@@ -130,4 +131,4 @@ def _periodic(data: Dataset) -> str:
     kinds = Counter("yes" if s.pbc.all() else "no" if not s.pbc.any() else "in some directions" for s in data)
     if len(kinds) < 2:
         return next(iter(kinds), "no")
-    return ", ".join(f"{kind}: {count} frames" for kind, count in kinds.items())
+    return ", ".join(f"{kind}: {counted(count, 'frame')}" for kind, count in kinds.items())

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from equibayes.evaluation import normal
+from equibayes.plural import counted
 from equibayes.units import KCAL_PER_MOL
 
 OUTLIER_THRESHOLD = KCAL_PER_MOL
@@ -119,7 +120,7 @@ def densities(error: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, np.ndar
         raise ValueError(f"{error.size} errors but {np.size(sigma)} σ")
     sigma = _finite(sigma, "σ", "no predictions")
     if not (sigma > 0).all():
-        raise Undefined(f"σ is not above 0 for {int((sigma <= 0).sum())} of {sigma.size} values")
+        raise Undefined(f"σ is not above 0 for {int((sigma <= 0).sum())} of {counted(sigma.size, 'value')}")
     return error, sigma
 
 
@@ -134,5 +135,5 @@ def _finite(values: np.ndarray, what: str, none: str) -> np.ndarray:
         raise Undefined(none)
     bad = int((~np.isfinite(values)).sum())
     if bad:
-        raise Undefined(f"{what} is not finite for {bad} of {values.size} values")
+        raise Undefined(f"{what} is not finite for {bad} of {counted(values.size, 'value')}")
     return values

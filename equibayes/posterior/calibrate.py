@@ -11,6 +11,7 @@ import torch
 from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.posterior import conformal
 from equibayes.posterior.calibration import METHODS, Calibrated, Calibration, Rescaling
 from equibayes.posterior.choose import choose, coverage
@@ -87,7 +88,7 @@ def _unusable(residuals: Residuals) -> str:
     """Why nothing can be learned from these errors; empty if it can."""
     count = len(residuals.frames)
     if count < FEWEST_FRAMES:
-        return f"{count or 'no'} labelled frames, {FEWEST_FRAMES} are needed to calibrate on"
+        return f"{counted(count or 'no', 'labelled frame')}, {FEWEST_FRAMES} are needed to calibrate on"
     if not np.isfinite(residuals.error).all() or not (residuals.sigma.total > 0).all():
         return "some predictions are not finite or have no σ"
     if not residuals.error.any():
@@ -121,8 +122,8 @@ def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
             f"{data.name}: these are frames that the posterior learned from, where its errors are smaller than "
             "elsewhere; give others, or the whole set that it was sampled from, whose held-back frames are then used"
         )
-    learned_from = f"the posterior learned from {len(data) - len(fresh)} of these frames"
-    return data.subset(fresh), f"{learned_from}; the other {len(fresh)} are used"
+    learned_from = f"the posterior learned from {len(data) - len(fresh)} of these {counted(len(data), 'frame')}"
+    return data.subset(fresh), f"{learned_from}; the other {len(fresh)} {'is' if len(fresh) == 1 else 'are'} used"
 
 
 def store(source: str | Path, target: str | Path, calibration: dict[str, Any] | None) -> None:

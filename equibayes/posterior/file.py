@@ -26,6 +26,7 @@ from equibayes.data.reference import EnergyReference
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig
+from equibayes.plural import counted
 from equibayes.posterior.upgrade import posterior_1_to_2
 from equibayes.version import __version__
 
@@ -68,6 +69,15 @@ class Posterior:
     dropout: float = 0.0
     version: str = __version__
 
+    def __repr__(self) -> str:
+        network, calibrated = self.network, "calibrated" if self.calibration else "not calibrated"
+        chains = counted(len(set(self.chain.tolist())), "chain")
+        return (
+            f"Posterior({counted(len(self), 'sample')} from {chains}; species {' '.join(network.type_names)}; {calibrated};\n"
+            f"          NequIP: {counted(network.num_layers, 'layer')}, l ≤ {network.l_max}, cutoff {network.r_max:g} Å, "
+            f"{self.samples.shape[1]} weights)"
+        )
+
     @cached_property
     def model(self) -> StochasticModel:
         return StochasticModel(self.network)
@@ -83,7 +93,7 @@ class Posterior:
     def subset(self, k: int) -> "Posterior":
         """The first k samples, taken in turn from the chains."""
         if not 1 <= k <= len(self):
-            raise InputError(f"k={k}: this posterior has {len(self)} samples")
+            raise InputError(f"k={k}: this posterior has {counted(len(self), 'sample')}")
         return replace(self, samples=self.samples[:k], chain=self.chain[:k], step=self.step[:k])
 
     def predict(self, structures: Any, *, members: bool = False) -> Any:

@@ -10,6 +10,7 @@ import torch
 from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.posterior.center import load_center
 from equibayes.posterior.file import Posterior
 from equibayes.run import Run
@@ -76,7 +77,9 @@ def _on_cluster(
     """Chains on the devices of a cluster."""
     config = prepared.config
     if options.shards > len(prepared.train):
-        raise InputError(f"--shards {options.shards}: more than the {len(prepared.train)} frames to learn from")
+        raise InputError(
+            f"--shards {options.shards}: more than the {counted(len(prepared.train), 'frame')} to learn from"
+        )
     with run.opened(config) as kept, tempfile.TemporaryDirectory(prefix="equibayes-") as temporary:
         folder = kept or Path(temporary)
 

@@ -12,6 +12,7 @@ from equibayes.bayes.prior import CentredNormal, Prior
 from equibayes.data.dataset import Dataset
 from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.run.prepare import Prepared, make_prior
 from equibayes.run.settings import SampleConfig
 from equibayes.run.state import RunState
@@ -146,6 +147,7 @@ def checked_start(start: torch.Tensor, prepared: Prepared) -> torch.Tensor:
     shape, size = tuple(start.shape), prepared.model.layout.size
     if shape != (prepared.config.chains, size):
         raise InputError(
-            f"a start of shape {shape} does not fit {prepared.config.chains} chains with {size} weights each; use the same network"
+            f"a start of shape {shape} does not fit {counted(prepared.config.chains, 'chain')} with "
+            f"{counted(size, 'weight')} each; use the same network"
         )
     return start.detach().cpu().to(getattr(torch, prepared.network.model_dtype)).contiguous()

@@ -16,6 +16,7 @@ from equibayes.data.splits import split
 from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig
 from equibayes.network.scales import fit_scales, force_scale
+from equibayes.plural import counted
 from equibayes.run.settings import SampleConfig
 
 # what `fit_scales` fills in
@@ -117,7 +118,7 @@ def hold_back(data: Dataset, held: int, seed: int) -> tuple[Dataset, Dataset]:
     out."""
     if len(data) - held < 1:
         raise InputError(
-            f"{data.name}: {len(data)} frames, of which data.validation={held} are held back, so that none is left to learn "
+            f"{data.name}: {counted(len(data), 'frame')}, of which data.validation={held} are held back, so that none is left to learn "
             "from; give more frames or lower data.validation"
         )
     parts = split(data, {"train": len(data) - held, "validation": held}, seed)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from equibayes.plural import counted
 from equibayes.run.settings import SampleConfig
 from equibayes.run.state import RunState
 from equibayes.sampling.diagnostics import INFORMATIVE_DRAWS, convergence
@@ -115,7 +116,8 @@ def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
         )
     elif r_hat > R_HAT_LIMIT and config.chains > 1 and too_few_draws(verdict):
         words.append(
-            f"R-hat of predicted forces is {r_hat:.2f} from {verdict['draws_per_chain']} draws per chain: {LITTLE}, so whether "
+            f"R-hat of predicted forces is {r_hat:.2f} from {counted(verdict['draws_per_chain'], 'draw')} per chain: "
+            f"{LITTLE}, so whether "
             "the chains agree is undecided; more cycles would tell"
         )
     elif r_hat > R_HAT_LIMIT and config.chains > 1:

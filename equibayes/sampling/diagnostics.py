@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.sampling.sghmc import SGHMCConfig
 
 Groups = Mapping[str, slice]
@@ -92,7 +93,8 @@ def convergence(draws: np.ndarray) -> Convergence:
     chains, length, *rest = draws.shape
     undefined = np.full(rest, np.nan)
     if length < MINIMUM_DRAWS:
-        too_few = f"{length} draws per chain are too few for R-hat and ESS: at least {MINIMUM_DRAWS} are needed"
+        too_few = f"{counted(length, 'draw')} per chain {'is' if length == 1 else 'are'} too few for R-hat and ESS: "
+        too_few += f"at least {MINIMUM_DRAWS} are needed"
         return Convergence(undefined, undefined.copy(), too_few)
     columns = draws.reshape(chains, length, -1)
     table = np.array([_r_hat_and_ess(columns[..., q]) for q in range(columns.shape[-1])]).reshape(*rest, 2)

@@ -2,8 +2,9 @@
 
 from equibayes.evaluation.report import words
 from equibayes.evaluation.report.markup import Html, tag
-from equibayes.evaluation.report.numbers import Numbers, counted, kcal, mev, percent
+from equibayes.evaluation.report.numbers import Numbers, kcal, mev, percent
 from equibayes.evaluation.report.sections import Content, items, section, warnings_box
+from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
 
 # a symbol in addition to the colour of a badge

@@ -99,11 +99,6 @@ def rms(values: np.ndarray) -> float | None:
     return float(np.sqrt(np.mean(np.square(values)))) if values.size else None
 
 
-def counted(number: int, what: str) -> str:
-    """1 sample, 4 samples."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def mev(value: float | None, unit: str = "meV/Å") -> str:
     """From eV or eV/Å, with three significant digits: 38.2 meV/Å."""
     return "not known" if value is None else f"{digits(value * MEV)}\u00a0{unit}"

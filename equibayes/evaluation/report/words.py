@@ -4,7 +4,8 @@ from typing import Any
 
 from equibayes.evaluation.figures.style import KCAL
 from equibayes.evaluation.print_tables import by_reason
-from equibayes.evaluation.report.numbers import Numbers, counted, digits, kcal, mev, percent
+from equibayes.evaluation.report.numbers import Numbers, digits, kcal, mev, percent
+from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
 from equibayes.run.verdict import LITTLE, R_HAT_LIMIT, too_few_draws
@@ -88,7 +89,7 @@ def outliers(numbers: Numbers) -> str:
         none = f"No force component has an error above {limit}"
         return f"{none}: there are no outliers to find, and ROC AUC has no value."
     share = numbers.outliers / numbers.components
-    count = f"{numbers.outliers} of {numbers.components} components ({percent(share, 1)}) have an error above {limit}"
+    count = f"{numbers.outliers} of {counted(numbers.components, 'component')} ({percent(share, 1)}) have an error above {limit}"
     if auc is None:
         return f"{count}; ROC AUC has no value{_because(numbers, 'force_auc')}."
     # with many outliers a tenth cannot hold them all: say what could be reached
@@ -133,7 +134,7 @@ def chains(posterior: Posterior) -> tuple[str, str]:
     if r_hat <= R_HAT_LIMIT:
         return f"{origin} The chains agree: {measured} (1 is agreement){size}.", "right"
     if too_few_draws(found):
-        draws = f"{found['draws_per_chain']} draws per chain; {LITTLE}"
+        draws = f"{counted(found['draws_per_chain'], 'draw')} per chain; {LITTLE}"
         return f"{origin} Whether the chains agree is undecided: {measured} ({draws}).", "unknown"
     apart = f"The chains stay apart: {measured} (1 is agreement){size}."
     return f"{origin} {apart} Their disagreement is part of σ.", "over"
@@ -149,7 +150,7 @@ def recalibration(posterior: Posterior) -> str:
     if posterior.calibration is None:
         return "It is as predicted by the model, without recalibration."
     found = Calibration.from_dict(posterior.calibration)
-    frames = f"{found.data.get('frames', 'an unknown number of')} frames of {found.data.get('name', 'unknown data')}"
+    frames = f"{counted(found.data.get('frames', 'an unknown number of'), 'frame')} of {found.data.get('name', 'unknown data')}"
     methods = {what: _METHODS[part.method] for what, part in (("forces", found.forces), ("energies", found.energy))}
     if len(set(methods.values())) == 1:
         return f"Calibration on {frames}: {methods['forces']}."
