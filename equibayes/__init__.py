@@ -10,7 +10,7 @@ Names are imported when they are first used, so that `import equibayes` is fast.
 
 from typing import TYPE_CHECKING, Any
 
-from equibayes.errors import InputError, InputWarning
+from equibayes.errors import InputError, InputWarning, TrustWarning
 from equibayes.version import __version__
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ __all__ = [
     "Prediction",
     "Run",
     "Structure",
+    "TrustWarning",
     "__version__",
     "calibrate",
     "evaluate",

@@ -70,7 +70,7 @@ def check_labels(structures: Sequence[Structure], found: dict[str, str], hints: 
         if not missing:
             continue
         if label not in found:
-            alone = "equibayes info --unlabelled shows the structures alone"
+            alone = "equibayes info shows what the file holds"
             remedy = hints.get(label) or f"name their key with {label}_key=… (--{label}-key); {alone}"
             raise InputError(f"{file}: no {label} label in any of {counted(n, 'frame')}; {remedy}")
         first = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")

@@ -109,7 +109,8 @@ def _finish(parsed: Parsed, target: Spec, told_units: tuple[str | None, ...], re
     structures = convert(kept, in_file)
     check_structures(structures)
     atoms = _isolated_energies(convert([s for s in parsed.structures if s.config_type == ISOLATED_ATOM], in_file))
-    report = ReadReport(parsed.format, parsed.found, in_file, _origin(parsed.units, told_units), tuple(parsed.notes))
+    origin, hints = _origin(parsed.units, told_units), {name: text for name, text in parsed.hints.items() if text}
+    report = ReadReport(parsed.format, parsed.found, in_file, origin, tuple(parsed.notes), hints)
     return Dataset(structures, target.name, atoms, report)
 
 

@@ -42,6 +42,7 @@ class Summary:
             found = v["labels"][label]
             key = f" under '{found['key']}'" if found["key"] else ""
             result.append((label, f"{found['count']} of {v['frames']}{key}" if found["count"] else "none"))
+        result += zip(("missing", ""), self._missing_lines())
         result += zip(("units", ""), self._unit_lines())
         if v["energy_range"]:
             low, high = v["energy_range"]
@@ -60,6 +61,24 @@ class Summary:
             text = ", ".join(f"{name} {energy:.6f}" for name, energy in v["isolated_atoms"].items())
             result.append(("isolated atoms", f"{text} eV (kept apart from the frames)"))
         return result + [("note", note) for note in v["notes"]]
+
+    def _missing_lines(self) -> list[str]:
+        """Labels that sampling and evaluation would miss, each with what to do about it."""
+        frames, lines = self.values["frames"], []
+        for label, missing in self.values["missing"].items():
+            if not missing["count"]:
+                continue
+            if missing["count"] == frames:
+                name = f"name its key with --{label}-key if the file has one under another name"
+                lines.append(f"{label} in all of {counted(frames, 'frame')}: {missing['hint'] or name}")
+            else:
+                first = ", ".join(map(str, missing["first"])) + (
+                    ", …" if missing["count"] > len(missing["first"]) else ""
+                )
+                where = f"{missing['count']} of {counted(frames, 'frame')} (frame {first})"
+                lines.append(f"{label} in {where}: label these frames or leave them out")
+        needed = "`equibayes sample` needs energy and forces in every frame; `predict` and `md` need neither"
+        return [*lines, needed] if lines else []
 
     def _unit_lines(self) -> list[str]:
         units = self.values["units"]
@@ -101,6 +120,7 @@ def summarize(data: Dataset) -> Summary:
                 }
                 for label in ("energy", "forces", "stress")
             },
+            "missing": _missing(data),
             "units": dict(report.units) if report else {},
             "units_origin": report.units_origin if report else "",
             "energy_range": [min(energies)[0], max(energies)[0]] if energies else None,
@@ -112,6 +132,16 @@ def summarize(data: Dataset) -> Summary:
             "fingerprint": data.fingerprint(),
         }
     )
+
+
+def _missing(data: Dataset) -> dict[str, dict[str, Any]]:
+    """How many frames have no energy, how many no forces; the first of them, and where the label may be."""
+    hints = data.report.hints if data.report else {}
+    found = {}
+    for label in ("energy", "forces"):
+        frames = [i for i, structure in enumerate(data) if getattr(structure, label) is None]
+        found[label] = {"count": len(frames), "first": frames[:5], "hint": hints.get(label)}
+    return found
 
 
 def _spread(energies: list[tuple[float, int, str]]) -> float | None:

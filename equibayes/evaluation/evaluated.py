@@ -56,7 +56,7 @@ class Evaluated:
         return sum(s.energy is not None and np.isnan(e) for s, e in zip(self.structures, self.energy_true))
 
 
-def evaluate(posterior: Posterior, data: Dataset, *, device: torch.device | str = "cpu") -> Evaluated:
+def evaluate(posterior: Posterior, data: Dataset, *, device: torch.device | str | None = None) -> Evaluated:
     """Predict every frame of a data set; missing labels become NaN."""
     return evaluate_each(posterior, data, [len(posterior)], device=device)[0]
 
@@ -66,7 +66,7 @@ def evaluate_each(
     data: Dataset,
     ks: Sequence[int],
     *,
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = None,
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> list[Evaluated]:
     """The same for the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames for display."""

@@ -29,7 +29,7 @@ def calibrate(
     data: Dataset,
     *,
     method: str = "auto",
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = None,
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> Posterior:
     """The posterior with a calibration for energies and for forces, found on labelled frames it did not learn from.

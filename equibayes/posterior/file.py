@@ -96,14 +96,18 @@ class Posterior:
             raise InputError(f"k={k}: this posterior has {counted(len(self), 'sample')}")
         return replace(self, samples=self.samples[:k], chain=self.chain[:k], step=self.step[:k])
 
-    def predict(self, structures: Any, *, members: bool = False) -> Any:
-        """A `Prediction` for one structure (ASE atoms or ours), a list of them for a list."""
+    def predict(self, structures: Any, *, members: bool = False, device: torch.device | str | None = None) -> Any:
+        """A `Prediction` for one structure (ASE atoms or ours), a list of them for a list.
+
+        members  also the prediction of every sample
+        device   cpu, cuda, …; None: a GPU if there is one
+        """
         from equibayes.posterior.predict import predict
 
         single = not isinstance(structures, (list, tuple, Dataset))
         given = [structures] if single else structures
         ours = [s if isinstance(s, Structure) else Structure.from_atoms(s) for s in given]
-        predictions = list(predict(self, ours, members=members))
+        predictions = list(predict(self, ours, members=members, device=device))
         return predictions[0] if single else predictions
 
     def save(self, path: str | Path, *, half_precision: bool = False) -> None:

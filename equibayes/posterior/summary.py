@@ -116,7 +116,7 @@ def _run_lines(posterior: Posterior) -> list[Line]:
 def _samples(posterior: Posterior, stored: str) -> str:
     chains, steps = posterior.chain.tolist(), posterior.step.tolist()
     count = len(set(chains))
-    source = f"{count} chains" if count > 1 else "1 chain: its uncertainty is that of one solution"
+    source = counted(count, "chain") + ("" if count > 1 else ": its uncertainty is that of one solution")
     first, last = min(steps) + 1, max(steps) + 1
     taken = f"after step {first}" if first == last else f"between steps {first} and {last}"
     return f"{len(posterior)} from {source}, taken {taken}, stored as {stored}"

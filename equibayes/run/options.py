@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from equibayes.config import template
+from equibayes.device import choose_device
 from equibayes.errors import InputError
 from equibayes.files import lock, make_folder, remove_leftovers, write_text
 from equibayes.run.cluster.connect import ClusterOptions
@@ -39,7 +40,7 @@ class Run:
     @property
     def on(self) -> torch.device:
         """The device of a run without a cluster."""
-        return torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        return choose_device(self.device)
 
     @property
     def screen(self) -> Display:
