@@ -14,5 +14,5 @@ def choose_device(wanted: torch.device | str | None = None) -> torch.device:
     except RuntimeError:
         raise InputError(f"device {wanted}: there is no such device; use cpu or cuda") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device {wanted}: no GPU is visible to PyTorch here; use cpu")
+        raise InputError(f"device {wanted}: no GPU is visible to PyTorch here; use --device cpu (device='cpu')")
     return device

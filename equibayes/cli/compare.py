@@ -7,7 +7,7 @@ from pathlib import Path
 
 from equibayes.baselines.contestants import METHODS, Contestant, obtain
 from equibayes.cli.device import add_device_options, chosen_device
-from equibayes.cli.parser import add_reading_options, reading_options
+from equibayes.cli.parser import add_reading_options
 from equibayes.cli.sample import announce
 from equibayes.cli.settings import add_settings_options, effective_config
 from equibayes.data import Dataset, read
@@ -59,7 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     unknown = [method for method in methods if method not in METHODS]
     if unknown or not methods:
         raise InputError(f"--methods {arguments.methods}: choose from {', '.join(METHODS)}")
-    config, device, options = effective_config(arguments), chosen_device(arguments), reading_options(arguments)
+    config, device = effective_config(arguments), chosen_device(arguments)
+    options = config.data.reading()
     train = read(arguments.data, **options)
     tests = [read(name, require_labels=False, **options) for name in arguments.test]
     known = dict.fromkeys((*train.species, *map(atomic_number, config.network.type_names)), 0)

@@ -6,7 +6,7 @@ from typing import Any
 
 from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.errors import InputError
-from equibayes.run.settings import NETWORKS, PRESETS, SampleConfig, sample_config
+from equibayes.run.settings import NETWORKS, PRESETS, READING, SampleConfig, sample_config
 
 SAMPLING = ("chains", "samples", "seed")
 """Options that are settings of the sampler."""
@@ -32,13 +32,14 @@ def effective_config(arguments: argparse.Namespace) -> SampleConfig:
     for word, layer in zip(arguments.settings, layers):
         if arguments.network and "=" not in word:
             _check_network(arguments.network, layer.get("network"), word)
-    values = with_enough_samples(merge(*layers, given(arguments, SAMPLING)), arguments)
+    options = {"data": given(arguments, READING), **given(arguments, SAMPLING)}
+    values = with_enough_samples(merge(*layers, options), arguments)
     return sample_config(arguments.preset, arguments.network, values)
 
 
 def given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
     """The options of these names that were given."""
-    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    return {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
 
 
 def with_enough_samples(values: Any, arguments: argparse.Namespace) -> Any:

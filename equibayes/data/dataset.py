@@ -50,6 +50,7 @@ class Dataset(Sequence[Structure]):
     isolated_atoms: energy in eV of a free atom by atomic number, from frames with config_type=IsolatedAtom;
         those frames are not among the structures.
     report: what the reader found, None for a set made by hand.
+    specs: files, with the parts of them, that `read` gives the whole set again from; empty where that is not known.
     """
 
     def __init__(
@@ -58,11 +59,13 @@ class Dataset(Sequence[Structure]):
         name: str = "",
         isolated_atoms: dict[int, float] | None = None,
         report: ReadReport | None = None,
+        specs: tuple[str, ...] = (),
     ) -> None:
         self.structures = tuple(structures)
         self.name = name
         self.isolated_atoms = dict(isolated_atoms or {})
         self.report = report
+        self.specs = specs
 
     def __len__(self) -> int:
         return len(self.structures)
@@ -88,6 +91,16 @@ class Dataset(Sequence[Structure]):
     def n_atoms(self) -> npt.NDArray[np.int64]:
         """[frames] number of atoms of each structure."""
         return np.array([len(structure) for structure in self.structures], dtype=np.int64)
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """[frames] weight of each structure in the likelihood."""
+        return np.array([structure.weight for structure in self.structures], dtype=np.float64)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether any weight is not 1."""
+        return any(structure.weight != 1.0 for structure in self.structures)
 
     def subset(self, indices: npt.ArrayLike, name: str | None = None) -> Dataset:
         """The structures at these indices, in this order; an index outside the set is an `InputError`."""
@@ -116,7 +129,8 @@ class Dataset(Sequence[Structure]):
         reports = [part.report for part in parts if part.report is not None]
         report = reports[0] if reports and all(r == reports[0] for r in reports) else None
         joined = " + ".join(part.name for part in parts)
-        return cls((s for part in parts for s in part), joined if name is None else name, isolated, report)
+        specs = tuple(spec for part in parts for spec in part.specs) if all(part.specs for part in parts) else ()
+        return cls((s for part in parts for s in part), joined if name is None else name, isolated, report, specs)
 
     def fingerprint(self) -> str:
         """sha256 (hex) over the exact numbers, positions, cells, pbc and labels in order; the same on every machine."""
@@ -149,7 +163,9 @@ def _to_arrays(data: Dataset) -> dict[str, npt.NDArray[Any]]:
         "source": [s.source for s in structures],
         "report": None if data.report is None else asdict(data.report),
     }
+    weights = {} if not data.weighted else {"weight": data.weights}
     return {
+        **weights,
         FORMAT_KEY: np.array(FORMAT_VERSION),
         "n_atoms": data.n_atoms,
         "numbers": np.concatenate([np.zeros(0, np.int64), *(s.numbers for s in structures)]),
@@ -190,6 +206,7 @@ def from_arrays(arrays: dict[str, npt.NDArray[Any]]) -> Dataset:
                 stress=arrays["stress"][i] if arrays["has_stress"][i] else None,
                 config_type=str(texts["config_type"][i]),
                 source=str(texts["source"][i]),
+                weight=float(arrays["weight"][i]) if "weight" in arrays else 1.0,
             )
         )
     report = texts["report"] and ReadReport(**{**texts["report"], "notes": tuple(texts["report"]["notes"])})

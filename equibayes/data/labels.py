@@ -13,7 +13,7 @@ import numpy as np
 
 from equibayes.data.files import one_line
 from equibayes.data.parsed import LabelKeys
-from equibayes.data.structures import FloatArray, Structure, voigt_to_full
+from equibayes.data.structures import WEIGHT_KEY, FloatArray, Structure, voigt_to_full
 from equibayes.errors import InputError
 
 
@@ -77,6 +77,7 @@ def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
         pbc=frame.pbc,
         config_type=one_line(frame.info.get("config_type", "")),
         source=frame.source,
+        weight=1.0 if (weight := frame.get(WEIGHT_KEY)) is None else weight,
         **labels,
     )
     if stress is None:

@@ -11,7 +11,7 @@ from equibayes.data.files import foreign_reader, one_line, require_file
 from equibayes.data.npz import Arrays, is_ours, load_arrays, parse_npz
 from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
 from equibayes.data.plausibility import warn_if_implausible
-from equibayes.data.specs import Spec, parse_spec, select
+from equibayes.data.specs import Spec, absolute, parse_spec, select
 from equibayes.data.structures import ISOLATED_ATOM, Structure
 from equibayes.errors import InputError
 from equibayes.plural import counted
@@ -60,6 +60,7 @@ def read(
         parsed = parse_npz(arrays, keys, target.file) if arrays is not None else _parse(target, keys)
         data = _finish(parsed, target, told_units, require_labels)
     warn_if_implausible(data)
+    data.specs = (absolute(target),)
     return data
 
 

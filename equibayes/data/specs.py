@@ -33,6 +33,14 @@ class Spec:
         return self.file if self.split is None else one_line(f"{self.file}@{self.split}", 300)
 
 
+def absolute(spec: Spec) -> str:
+    """Text that means the same in any folder."""
+    if spec.file.startswith("bundled:"):
+        return spec.name
+    part = "" if spec.split is None else f"@{spec.split}"
+    return f"{spec.path.resolve()}{part}"
+
+
 def parse_spec(text: str | Path) -> Spec:
     """Parse a spec.  A file name may contain an @: the longest prefix that is a file is taken."""
     whole = str(text)

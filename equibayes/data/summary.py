@@ -42,7 +42,7 @@ class Summary:
             found = v["labels"][label]
             key = f" under '{found['key']}'" if found["key"] else ""
             result.append((label, f"{found['count']} of {v['frames']}{key}" if found["count"] else "none"))
-        result += zip(("missing", ""), self._missing_lines())
+        result += zip(("missing", "", ""), self._missing_lines())
         result += zip(("units", ""), self._unit_lines())
         if v["energy_range"]:
             low, high = v["energy_range"]
@@ -57,6 +57,9 @@ class Summary:
                 result.append(("reference", f"{v['reference']} (suggested)"))
         if v["rms_force"] is not None:
             result.append(("RMS force", f"{v['rms_force']:.4g} eV/Å per component"))
+        if v["weights"]:
+            low, high, total = v["weights"]
+            result.append(("weights", f"{low:g} to {high:g}; in all as much as {total:g} frames of weight 1"))
         if v["isolated_atoms"]:
             text = ", ".join(f"{name} {energy:.6f}" for name, energy in v["isolated_atoms"].items())
             result.append(("isolated atoms", f"{text} eV (kept apart from the frames)"))
@@ -127,11 +130,18 @@ def summarize(data: Dataset) -> Summary:
             "meV_per_atom_above_min": _finite(_spread(energies)),
             "reference": suggest_kind(data),
             "rms_force": _finite(rms_force(data)),
+            "weights": _weights(data),
             "isolated_atoms": {symbol(z): energy for z, energy in sorted(data.isolated_atoms.items())},
             "notes": list(report.notes) if report else [],
             "fingerprint": data.fingerprint(),
         }
     )
+
+
+def _weights(data: Dataset) -> list[float] | None:
+    """Smallest, largest and sum; None where all are 1."""
+    weights = data.weights
+    return [float(weights.min()), float(weights.max()), float(weights.sum())] if data.weighted else None
 
 
 def _missing(data: Dataset) -> dict[str, dict[str, Any]]:

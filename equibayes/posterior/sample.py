@@ -20,6 +20,7 @@ from equibayes.run.cluster.driver import ClusterRun
 from equibayes.run.cluster.maker import Maker
 from equibayes.run.cluster.pool import NOT_POOLED, Pool
 from equibayes.run.loop import run as run_chains
+from equibayes.run.origin import Origin
 from equibayes.run.prepare import Prepared, prepare
 from equibayes.run.settings import SampleConfig, sample_config
 from equibayes.run.state import RunState
@@ -50,19 +51,28 @@ def sample(
         raise TypeError(f"{', '.join(options)}: part of `run`, which is given")
     config = config or sample_config()
     prepared = prepare(data, config, validation, load_center(config.prior.center))
-    return sample_prepared(prepared, data, run or Run(**options))
+    return sample_prepared(prepared, data, run or Run(**options), origin=Origin.of(data, validation))
 
 
-def sample_prepared(prepared: Prepared, data: Dataset, run: Run, *, start: torch.Tensor | None = None) -> Posterior:
-    """The same once everything before the first step is settled; start: weights [K, P] to begin with, if not random."""
+def sample_prepared(
+    prepared: Prepared, data: Dataset, run: Run, *, start: torch.Tensor | None = None, origin: Origin | None = None
+) -> Posterior:
+    """The same once everything before the first step is settled.
+
+    start   weights [K, P] to begin with, if not random
+    origin  where the data came from, to be kept in the folder of the run
+    """
     if run.cluster is not None:
-        return _on_cluster(prepared, data, run, run.cluster, start)
-    return sample_chains(make_chains(prepared, data, run.on, start=start), run, lambda state: gather(prepared, state))
+        return _on_cluster(prepared, data, run, run.cluster, start, origin)
+    chains = make_chains(prepared, data, run.on, start=start)
+    return sample_chains(chains, run, lambda state: gather(prepared, state), origin)
 
 
-def sample_chains(chains: Chains, run: Run, finish: Callable[[RunState], Posterior]) -> Posterior:
+def sample_chains(
+    chains: Chains, run: Run, finish: Callable[[RunState], Posterior], origin: Origin | None = None
+) -> Posterior:
     """Run the chains to their end, make a posterior of the last state, and write it where an output is named."""
-    with run.opened(chains.config) as folder:
+    with run.opened(chains.config, origin) as folder:
         output = chains.config.output
         store = FolderStore(folder, resume=run.resume, tensorboard=output.tensorboard) if folder else None
         posterior = finish(run_chains(chains, store, run.screen))
@@ -72,7 +82,12 @@ def sample_chains(chains: Chains, run: Run, finish: Callable[[RunState], Posteri
 
 
 def _on_cluster(
-    prepared: Prepared, data: Dataset, run: Run, options: ClusterOptions, start: torch.Tensor | None
+    prepared: Prepared,
+    data: Dataset,
+    run: Run,
+    options: ClusterOptions,
+    start: torch.Tensor | None,
+    origin: Origin | None,
 ) -> Posterior:
     """Chains on the devices of a cluster."""
     config = prepared.config
@@ -80,7 +95,7 @@ def _on_cluster(
         raise InputError(
             f"--shards {options.shards}: more than the {counted(len(prepared.train), 'frame')} to learn from"
         )
-    with run.opened(config) as kept, tempfile.TemporaryDirectory(prefix="equibayes-") as temporary:
+    with run.opened(config, origin) as kept, tempfile.TemporaryDirectory(prefix="equibayes-") as temporary:
         folder = kept or Path(temporary)
 
         def so_far(pool: Pool) -> None:

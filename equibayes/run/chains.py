@@ -124,7 +124,7 @@ def make_chains(
 
 def describe_run(prepared: Prepared, data: Dataset, start: torch.Tensor | None = None) -> dict[str, Any]:
     """What identifies a run: its settings, its data, and the files and weights that it begins with."""
-    about: dict[str, Any] = {"config": prepared.config.to_dict(), "the data": data.fingerprint()}
+    about: dict[str, Any] = {"config": prepared.config.identity(), "the data": data.fingerprint()}
     if start is not None:
         about["the start"] = hashlib.sha256(checked_start(start, prepared).numpy().tobytes()).hexdigest()
     if prepared.center is not None:

@@ -94,6 +94,8 @@ def lay_out(
     """
     if (config.prior.center is None) != (center is None):
         raise ValueError(f"prior.center={config.prior.center}, but the network of the centre is {center}")
+    if not train.weights.any():
+        raise InputError(f"{train.name}: every frame to learn from has config_weight=0; give some a weight above 0")
     if reference is None:
         reference = fit_reference(train, config)
     told = config.network.per_type_energy_shifts

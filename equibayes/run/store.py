@@ -20,6 +20,7 @@ from equibayes.errors import InputError
 from equibayes.run import checkpoint
 from equibayes.run.checkpoint import Checkpoint
 from equibayes.run.records import MetricsLog
+from equibayes.run.settings import READING
 
 CLUSTER_PLAN = "plan.json"
 """Only a run on a cluster has one."""
@@ -101,12 +102,18 @@ def check_same_run(saved: dict[str, Any], now: dict[str, Any]) -> None:
     for key in sorted(set(saved) | set(now)):
         if key != "config" and saved.get(key) != now.get(key):
             raise InputError(f"--resume: {key} changed since the run began; {remedy}")
-    before, after = _flat(saved.get("config", {})), _flat(now.get("config", {}))
-    for key in sorted(set(before) | set(after)):
-        if before.get(key) != after.get(key):
-            raise InputError(
-                f"--resume: {key} was {before.get(key)} when the run began and is {after.get(key)} now; {remedy}"
-            )
+    changed = changed_setting(saved.get("config", {}), now.get("config", {}))
+    if changed:
+        raise InputError(f"--resume: {changed}; {remedy}")
+
+
+def changed_setting(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """The first setting that differs, in words; empty if there is none.  One that is absent counts as none."""
+    was, now = _flat(before), _flat(after)
+    for key in sorted(set(was) | set(now)):
+        if key.removeprefix("data.") not in READING and was.get(key) != now.get(key):
+            return f"{key} was {was.get(key)} when the run began and is {now.get(key)} now"
+    return ""
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
