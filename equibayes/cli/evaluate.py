@@ -46,15 +46,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     report = "write one page with text, tables, figures and the most and least certain structures; it works offline"
     parser.add_argument("--report", metavar="REPORT.html", help=report)
     parser.add_argument("--figures", metavar="DIR", help="write every figure of that page as SVG and PDF, for papers")
-    usual = f"(default {OUTLIER_THRESHOLD:.4f}, which is 1 kcal/(mol Å))"
-    outlier = f"error above which a component is an outlier, eV/Å {usual}"
-    parser.add_argument("--threshold", type=float, default=OUTLIER_THRESHOLD, metavar="x", help=outlier)
+    outlier = (
+        "error above which a component is an outlier, eV/Å, and an energy, eV (default: 3 times the MAE of the data "
+    )
+    outlier += f"set; {OUTLIER_THRESHOLD:.4f} is the paper's 1 kcal/(mol Å))"
+    parser.add_argument("--threshold", type=float, metavar="x", help=outlier)
     add_device_options(parser)
     add_reading_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if not 0 < arguments.threshold < float("inf"):
+    if arguments.threshold is not None and not 0 < arguments.threshold < float("inf"):
         raise InputError(f"--threshold {arguments.threshold:g}: must be above 0, in eV/Å")
     for option, ending in (("json", ".json"), ("report", ".html")):
         _check_output(option, getattr(arguments, option), ending)

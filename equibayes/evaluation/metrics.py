@@ -17,6 +17,8 @@ from equibayes.units import KCAL_PER_MOL
 
 OUTLIER_THRESHOLD = KCAL_PER_MOL
 """eV/Å: the paper's 1 kcal/(mol Å), above which an error is an outlier; for energies the same number in eV."""
+OUTLIER_MULTIPLE = 3.0
+"""The usual threshold: this many times the mean absolute error of the data set."""
 
 
 class Undefined(ValueError):
@@ -26,6 +28,16 @@ class Undefined(ValueError):
 def mean_absolute_error(error: np.ndarray) -> float:
     """Mean of |error|, in its unit.  Lower is better."""
     return float(np.abs(_errors(error)).mean())
+
+
+def outlier_threshold(error: np.ndarray, given: float | None = None) -> float:
+    """Above which |error| is an outlier, in its unit: as given, else `OUTLIER_MULTIPLE` times the mean |error|.
+
+    NaN where the errors have no mean.
+    """
+    if given is not None:
+        return given
+    return OUTLIER_MULTIPLE * float(np.abs(error).mean()) if np.size(error) else float("nan")
 
 
 def root_mean_square_error(error: np.ndarray) -> float:

@@ -38,8 +38,8 @@ def _card(numbers: Numbers) -> Html:
         tag("p", size, class_="size"),
         _big(numbers),
         tag("p", _badge(word, kind)),
-        _gauge("within ±1σ", numbers.get("force_coverage_68"), 0.68),
-        _gauge("within ±1.96σ", numbers.get("force_coverage_95"), 0.95),
+        _gauge("within ±1σ", numbers.own("coverage_68"), 0.68),
+        _gauge("within ±1.96σ", numbers.own("coverage_95"), 0.95),
         *(tag("p", say(numbers)) for say in sentences),
         class_="card",
     )
