@@ -63,7 +63,8 @@ def obtain(
                 posterior = sample(data, config, validation=validation, run=run)
             else:
                 posterior = train(method, data, config, validation=validation, run=run)
-    steps = own.schedule(size).total_steps
+    stopped_early = method != "bayes" and own.burn_in.patience is not None and posterior.history
+    steps = posterior.history[-1]["step"] if stopped_early else own.schedule(size).total_steps
     return Contestant(method, posterior, own.chains, steps, _costs(folder).get(method))
 
 

@@ -74,7 +74,7 @@ def sample_chains(
     """Run the chains to their end, make a posterior of the last state, and write it where an output is named."""
     with run.opened(chains.config, origin) as folder:
         output = chains.config.output
-        store = FolderStore(folder, resume=run.resume, tensorboard=output.tensorboard) if folder else None
+        store = FolderStore(folder, resume=run.resume, output=output) if folder else None
         posterior = finish(run_chains(chains, store, run.screen))
         if run.output is not None:
             posterior.save(run.output, half_precision=output.half_precision)
@@ -91,6 +91,8 @@ def _on_cluster(
 ) -> Posterior:
     """Chains on the devices of a cluster."""
     config = prepared.config
+    if config.burn_in.patience is not None:
+        raise InputError("burn_in.patience compares all chains, which --cluster keeps apart; leave one of the two out")
     if options.shards > len(prepared.train):
         raise InputError(
             f"--shards {options.shards}: more than the {counted(len(prepared.train), 'frame')} to learn from"
@@ -111,7 +113,7 @@ def _on_cluster(
                 options=options,
                 folder=folder,
                 display=run.screen,
-                tensorboard=config.output.tensorboard,
+                output=config.output,
                 on_sample=so_far,
             ).run(resume=run.resume)
         state = pool.state()

@@ -83,6 +83,12 @@ class BurnInSettings:
         0.0, "fraction of the burn-in with the smaller batch below (0 in the paper)", at_least=0, at_most=1
     )
     early_batch_size: int = setting(4, "configurations per minibatch during that fraction", at_least=1)
+    patience: int | None = setting(
+        None,
+        "evaluations of the held-back frames without a lower force error after which the noise-free fraction ends "
+        "(at temperature 0: the training, with the best weights); none: never",
+        at_least=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,9 @@ class OutputSettings:
     records: int = setting(400, "records of the history kept for the run", at_least=1)
     half_precision: bool = setting(False, "store samples as float16 (half the size; see docs for its effect)")
     tensorboard: bool = setting(False, "also write TensorBoard events (needs the tensorboard package)")
+    wandb: str | None = setting(
+        None, "project of Weights & Biases to report to as well (needs the wandb package); none: do not"
+    )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from equibayes.errors import InputError
 from equibayes.run import checkpoint
 from equibayes.run.checkpoint import Checkpoint
 from equibayes.run.records import MetricsLog
-from equibayes.run.settings import READING
+from equibayes.run.settings import READING, OutputSettings
 
 CLUSTER_PLAN = "plan.json"
 """Only a run on a cluster has one."""
@@ -53,15 +53,15 @@ class Store:
 class FolderStore(Store):
     """Checkpoints and metrics in a folder.  Samples are part of the checkpoints."""
 
-    def __init__(self, folder: Path, *, resume: bool = False, tensorboard: bool = False) -> None:
-        self.folder, self.resume, self.tensorboard = folder, resume, tensorboard
+    def __init__(self, folder: Path, *, resume: bool = False, output: OutputSettings | None = None) -> None:
+        self.folder, self.resume, self.output = folder, resume, output
         self._log: MetricsLog | None = None
 
     def load(self, say: Callable[[str], None]) -> Checkpoint | None:
         return checkpoint.load_newest(self.folder, say) if self.resume else None
 
     def open(self, step: int) -> None:
-        self._log = MetricsLog(self.folder, keep_until=step, tensorboard=self.tensorboard)
+        self._log = MetricsLog(self.folder, keep_until=step, output=self.output)
 
     def record(self, record: dict[str, Any]) -> None:
         if self._log is not None:

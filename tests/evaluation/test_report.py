@@ -294,7 +294,7 @@ def test_sets_of_similar_names_have_figures_of_their_own(tmp_path: Path) -> None
         figures_dir=tmp_path / "figures",
     )
     names = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert {"species-a-b.svg", "species-a-b-2.svg", "species-a-b.pdf", "roc.pdf", "history.svg"} <= names
+    assert {"species-a-b.svg", "species-a-b-2.svg", "species-a-b.pdf", "remaining.pdf", "history.svg"} <= names
     assert len(names) == 2 * len({name.rpartition(".")[0] for name in names}), "SVG and PDF of each"
 
 
