@@ -197,7 +197,7 @@ class Learner:
             return f"{counted(config.rounds, 'round')} {'is' if config.rounds == 1 else 'are'} done"
         left = config.per_round if config.budget is None else min(config.per_round, config.budget - len(asked))
         if left < 1:
-            return f"the budget of {counted(config.budget, 'label')} is spent"
+            return f"the budget of {counted(config.budget or 0, 'label')} is spent"
         trust = Trust.of(config.select.trust_lo, config.select.trust_hi, posterior)
         seed = int(np.random.SeedSequence([config.sample.seed, following.number]).generate_state(1)[0])
         proposals = self.proposer(posterior, trust, following.path / "md", seed)

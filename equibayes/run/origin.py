@@ -64,8 +64,8 @@ def stored(folder: Path) -> Origin | None:
     """What the folder of a run says; None where it says nothing."""
     try:
         found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        lists = {name: None if found[name] is None else tuple(found[name]) for name in ("data", "validation")}
-        return Origin(fingerprint=str(found["fingerprint"]), output=str(found["output"]), **lists)
+        validation = None if found["validation"] is None else tuple(found["validation"])
+        return Origin(tuple(found["data"]), str(found["fingerprint"]), validation, str(found["output"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

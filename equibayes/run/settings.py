@@ -38,7 +38,7 @@ class DataSettings:
     length_unit: str | None = setting(None, "length unit of the file; none: as its format says, else Ang")
     force_unit: str | None = setting(None, "force unit of the file; none: follows from the other two")
 
-    def reading(self) -> dict[str, str | None]:
+    def reading(self) -> dict[str, Any]:
         """Keys and units as keyword arguments of `equibayes.data.read`."""
         return {name: getattr(self, name) for name in READING}
 

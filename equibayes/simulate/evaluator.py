@@ -39,7 +39,8 @@ class Evaluator:
 
     def atomic_energies(self, structure: Structure) -> np.ndarray:
         """[n] eV: the share of each atom in the mean energy."""
-        self.lists = self.lists or [self._new_list()]
+        if not self.lists:
+            self.lists.append(self._new_list())
         return self.ready.atomic_energies(structure, self.lists[0].graph(structure))
 
     def _new_list(self) -> SkinList:

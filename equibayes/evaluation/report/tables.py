@@ -83,7 +83,7 @@ def _by_quantity(caption: str, numbers: Sequence[Numbers], columns: Callable[[Qu
         these = [each for each in numbers if each.quantity is own]
         if these:
             tables.append(_table(caption.format(own.many.capitalize()), these, columns(own)))
-    return Html().join(tables)
+    return Html("".join(tables))
 
 
 def species(sets: Sequence[Numbers]) -> Html | None:
