@@ -122,7 +122,7 @@ def unseen(posterior: Posterior, data: Dataset) -> tuple[Dataset, str]:
             f"{data.name}: these are frames that the posterior learned from, where its errors are smaller than "
             "elsewhere; give others, or the whole set that it was sampled from, whose held-back frames are then used"
         )
-    learned_from = f"the posterior learned from {len(data) - len(fresh)} of these {counted(len(data), 'frame')}"
+    learned_from = f"the posterior learned from {len(data) - len(fresh)} of these frames"
     return data.subset(fresh), f"{learned_from}; the other {len(fresh)} {'is' if len(fresh) == 1 else 'are'} used"
 
 
