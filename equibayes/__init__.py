@@ -10,7 +10,7 @@ Names are imported when they are first used, so that `import equibayes` is fast.
 
 from typing import TYPE_CHECKING, Any
 
-from equibayes.errors import InputError, InputWarning
+from equibayes.errors import InputError, InputWarning, TrustWarning
 from equibayes.version import __version__
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ __all__ = [
     "Properties",
     "Run",
     "Structure",
+    "TrustWarning",
     "__version__",
     "calibrate",
     "evaluate",
@@ -72,3 +73,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'equibayes' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """For tab completion: also the names that have not been imported yet."""
+    return sorted({*globals(), *__all__})

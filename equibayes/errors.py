@@ -9,5 +9,9 @@ class InputError(Exception):
     """
 
 
+class TrustWarning(UserWarning):
+    """A predicted σ that is above a trust level given to `equibayes.Calculator`, or that is not a number."""
+
+
 class InputWarning(UserWarning):
     """Input that was accepted but looks wrong (units off by orders of magnitude, duplicate frames)."""

@@ -148,6 +148,7 @@ def newest_network(run: Path, frames: int) -> dict[str, Any]:
     """Metrics of the network that the chain has reached, on the held-back frames and on `frames` unseen ones."""
     from equibayes.data import bundled_ethanol
     from equibayes.evaluation.evaluated import evaluate_each
+    from equibayes.evaluation.metrics import OUTLIER_THRESHOLD
     from equibayes.evaluation.tables import measure
     from equibayes.posterior.file import Posterior
     from equibayes.posterior.sample import describe_data
@@ -167,7 +168,7 @@ def newest_network(run: Path, frames: int) -> dict[str, Any]:
     result: dict[str, Any] = {"step": int(step)}
     for name, data in (("held back", prepared.validation), ("unseen", bundled_ethanol("test")[:frames])):
         (evaluated,) = evaluate_each(posterior, data, [1], device="cpu")
-        result[name] = measure(evaluated)
+        result[name] = measure(evaluated, OUTLIER_THRESHOLD)
     return result
 
 

@@ -20,6 +20,7 @@ from equibayes.data.graph import graph_of
 from equibayes.data.structures import Structure
 from equibayes.engine.triton.dynamics import TritonDynamics
 from equibayes.evaluation.evaluated import evaluate_each
+from equibayes.evaluation.metrics import OUTLIER_THRESHOLD
 from equibayes.evaluation.tables import measure
 from equibayes.posterior.file import Posterior
 from equibayes.run.settings import sample_config
@@ -79,7 +80,7 @@ def chain_by_chain(posterior: Posterior, test: Dataset) -> dict[str, Any]:
         own = slice(i, i + 1)
         alone = replace(posterior, samples=posterior.samples[own], chain=posterior.chain[own], step=posterior.step[own])
         (result,) = evaluate_each(alone, test, [1], device="cuda")
-        rows.append({name: value for name, value in measure(result).items() if name in COMPARED})
+        rows.append({name: value for name, value in measure(result, OUTLIER_THRESHOLD).items() if name in COMPARED})
     columns = {name: np.array([row[name] for row in rows]) for name in COMPARED}
     return {
         name: {
@@ -137,7 +138,7 @@ def main() -> None:
         (result,) = evaluate_each(posterior, test, [len(posterior)], device="cuda")
         report["runs"][precision] = {
             "sampling_seconds": seconds,
-            "metrics": measure(result),
+            "metrics": measure(result, OUTLIER_THRESHOLD),
             "chain_by_chain": chain_by_chain(posterior, test),
         }
         report |= {"config": posterior.config, "seed": config.seed}

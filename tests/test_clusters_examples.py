@@ -100,7 +100,7 @@ def test_slurm(tmp_path: Path) -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 chains in 2 group(s) of 2" in done.stdout
+    assert "4 chains in 2 groups of 2" in done.stdout
     assert len(load(tmp_path / "a.posterior")) == 4
     port = str(20000 + os.getpid() % 10000)
     left = subprocess.run(["pgrep", "-fa", f"127.0.0.1:{port}"], capture_output=True, text=True).stdout

@@ -17,6 +17,7 @@ from equibayes.posterior.sample import sample
 from equibayes.run import Run
 from equibayes.run.prepare import prepare
 from equibayes.run.settings import SampleConfig
+from equibayes.run.store import changed_setting
 
 METHODS = ("bayes", *KINDS)
 COSTS = "costs.json"
@@ -62,7 +63,8 @@ def obtain(
                 posterior = sample(data, config, validation=validation, run=run)
             else:
                 posterior = train(method, data, config, validation=validation, run=run)
-    steps = own.schedule(size).total_steps
+    stopped_early = method != "bayes" and own.burn_in.patience is not None and posterior.history
+    steps = posterior.history[-1]["step"] if stopped_early else own.schedule(size).total_steps
     return Contestant(method, posterior, own.chains, steps, _costs(folder).get(method))
 
 
@@ -73,7 +75,7 @@ def check_same(
     prepared = prepare(data, config, validation, load_center(config.prior.center))
     settings = {key: value for key, value in posterior.config.items() if key != "baseline"}
     same_data = posterior.data.get("fingerprint") == prepared.train.fingerprint()
-    if not same_data or settings != json.loads(json.dumps(prepared.config.to_dict())):
+    if not same_data or changed_setting(settings, json.loads(json.dumps(prepared.config.to_dict()))):
         what = "settings" if same_data else "data"
         raise InputError(f"{path}: was made with other {what}; name another folder with -o, or add --overwrite")
 

@@ -1,8 +1,8 @@
 """The stochastic potential that the sampler descends, for K chains with a minibatch each:
 
-    û(θ) = −ln p(θ) − N/|batch| · Σ_batch ln p(y | x, θ)
+    û(θ) = −ln p(θ) − N/|batch| · Σ_batch w ln p(y | x, θ)
 
-N counts training configurations; the prior enters once.
+N counts training configurations; the prior enters once.  w is the weight of a configuration, usually 1.
 """
 
 from dataclasses import dataclass, replace
@@ -70,6 +70,13 @@ class Potential:
         return True
 
     @property
+    def unfused_because(self) -> str | None:
+        """Why the steps are made by the reference, whatever engine there is; None where an engine may make them."""
+        if not self.fusable:
+            return "the data are distributed over several processes"
+        return None if self.data.weight is None else "frames have weights"
+
+    @property
     def data_size(self) -> int:
         return len(self.data)
 
@@ -99,7 +106,7 @@ class Potential:
         theta = position.detach().requires_grad_()
         output = self.model(theta, graph, differentiable=True, feature_mask=feature_mask)
         per_structure = self.log_likelihood(output, graph, labels)
-        scaled = per_structure.sum(1) * (self.data_size / per_structure.shape[1])
+        scaled = weighted(per_structure, labels).sum(1) * (self.data_size / per_structure.shape[1])
         (gradient,) = torch.autograd.grad(-scaled.sum(), theta)
         mae, sigma = force_summary(output, graph, labels)
         return Evaluation(
@@ -109,6 +116,11 @@ class Potential:
             force_mae=mae,
             force_sigma=sigma,
         )
+
+
+def weighted(per_structure: torch.Tensor, labels: Labels) -> torch.Tensor:
+    """Terms of the likelihood [K, B], each times the weight of its structure."""
+    return per_structure if labels.weight is None else per_structure * labels.weight
 
 
 @torch.no_grad()

@@ -18,6 +18,7 @@ from typing import Protocol
 import torch
 
 from equibayes.errors import InputError
+from equibayes.plural import counted
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -83,7 +84,8 @@ class CentredNormal:
             raise InputError("the centre of the prior contains values that are not finite")
         if self.width.ndim and self.width.shape[-1] != self.center.shape[-1]:
             raise InputError(
-                f"the prior has {self.width.shape[-1]} widths for {self.center.shape[-1]} parameters; give one each"
+                f"the prior has {counted(self.width.shape[-1], 'width')} for "
+                f"{counted(self.center.shape[-1], 'parameter')}; give one each"
             )
 
     def neg_log_density(self, theta: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from equibayes.data.elements import symbol
 from equibayes.errors import InputError
 from equibayes.evaluation.print_tables import Table
 from equibayes.files import check_target
+from equibayes.plural import counted
 from equibayes.posterior.calibrate import calibrate, store
 from equibayes.posterior.calibration import METHODS, Calibrated, Calibration
 from equibayes.posterior.file import load
@@ -83,7 +84,7 @@ def report(calibration: Calibration, max_k: int) -> list[str]:
     """A table of what was done and what it does, then a line about each."""
     parts = [(word, getattr(calibration, name)) for name, word in _PARTS]
     levels = next(list(part.choice["coverage_before"]) for _, part in parts if "coverage_before" in part.choice)
-    title = f"Calibration on {calibration.data['name']}, {calibration.data['frames']} frames"
+    title = f"Calibration on {calibration.data['name']}, {counted(calibration.data['frames'], 'frame')}"
     headings = ["", "method", "σ", *(f"{level} %" for level in levels)]
     table = Table(title, headings, [_row(word, part, levels) for word, part in parts], left=2)
     return [

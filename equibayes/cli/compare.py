@@ -7,7 +7,7 @@ from pathlib import Path
 
 from equibayes.baselines.contestants import METHODS, Contestant, obtain
 from equibayes.cli.device import add_device_options, chosen_device
-from equibayes.cli.parser import add_reading_options, reading_options
+from equibayes.cli.parser import add_reading_options
 from equibayes.cli.sample import announce
 from equibayes.cli.settings import add_data_and_settings, data_and_settings
 from equibayes.data import Dataset, read
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown or not methods:
         raise InputError(f"--methods {arguments.methods}: choose from {', '.join(METHODS)}")
     names, config = data_and_settings(arguments)
-    device, options = chosen_device(arguments), reading_options(arguments)
+    device, options = chosen_device(arguments), config.data.reading()
     train, validation, config = frames_of(names, arguments.validation, config, **options)
     tests = [read(name, require_labels=False, **options) for name in arguments.test]
     known = dict.fromkeys((*train.species, *map(atomic_number, config.network.type_names)), 0)

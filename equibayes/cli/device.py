@@ -3,6 +3,7 @@
 import argparse
 
 from equibayes.allocator import keep_freed_memory
+from equibayes.device import choose_device
 from equibayes.errors import InputError
 
 
@@ -15,12 +16,11 @@ def chosen_device(arguments: argparse.Namespace) -> str:
     """The device to use; an `InputError` if it is not there."""
     import torch
 
-    device, threads = arguments.device, arguments.threads
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: no GPU is visible to PyTorch here; use --device cpu")
+    threads = arguments.threads
+    device = choose_device(arguments.device)
     if threads is not None:
         if threads < 1:
             raise InputError(f"--threads {threads}: must be at least 1")
         torch.set_num_threads(threads)
     keep_freed_memory()
-    return device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return str(device)

@@ -17,6 +17,7 @@ from equibayes.evaluation.metrics import OUTLIER_THRESHOLD
 from equibayes.evaluation.print_tables import print_tables
 from equibayes.evaluation.tables import measure_all
 from equibayes.files import write_text
+from equibayes.plural import counted
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.seen import marks_of
 from equibayes.run.progress import watched
@@ -47,9 +48,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     report = "write one page with text, tables, figures and the most and least certain structures; it works offline"
     parser.add_argument("--report", metavar="REPORT.html", help=report)
     parser.add_argument("--figures", metavar="DIR", help="write every figure of that page as SVG and PDF, for papers")
-    usual = f"(default {OUTLIER_THRESHOLD:.4f}, which is 1 kcal/(mol Å))"
-    outlier = f"error above which a component is an outlier, eV/Å {usual}"
-    parser.add_argument("--threshold", type=float, default=OUTLIER_THRESHOLD, metavar="x", help=outlier)
+    outlier = (
+        "error above which a component is an outlier, eV/Å, and an energy, eV (default: 3 times the MAE of the data "
+    )
+    outlier += f"set; {OUTLIER_THRESHOLD:.4f} is the paper's 1 kcal/(mol Å))"
+    parser.add_argument("--threshold", type=float, metavar="x", help=outlier)
     training = "also evaluate frames that the posterior learned from (default: they are left out, with a note)"
     parser.add_argument("--include-training", action="store_true", help=training)
     add_device_options(parser)
@@ -57,7 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if not 0 < arguments.threshold < float("inf"):
+    if arguments.threshold is not None and not 0 < arguments.threshold < float("inf"):
         raise InputError(f"--threshold {arguments.threshold:g}: must be above 0, in eV/Å")
     for option, ending in (("json", ".json"), ("report", ".html")):
         check_output(option, getattr(arguments, option), ending)
@@ -81,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         adrift = result.energies_adrift
         if result.k == ks[-1] and 0 < adrift < len(result.structures):  # of all of them the tables say so themselves
             print(
-                f"note: {result.name}: energies of {adrift} frames are defined only up to a constant and are not "
+                f"note: {result.name}: energies of {counted(adrift, 'frame')} are defined only up to a constant and are not "
                 "compared; the training data had no such composition (docs: your own data)"
             )
     if arguments.json:

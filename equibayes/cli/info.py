@@ -22,7 +22,7 @@ examples:
   equibayes info train.xyz.gz@0:500
   equibayes info train.xyz --energy-key dft_energy --forces-key dft_forces
   equibayes info md.npz --energy-unit kcal/mol --json
-  equibayes info start.xyz --unlabelled
+  equibayes info start.xyz                              labels may be missing; what is missing is listed
   equibayes info ethanol.posterior
 """
 
@@ -31,7 +31,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="DATA", help="posterior file; or data: file, file@split or bundled:NAME (see equibayes --help)"
     )
-    parser.add_argument("--unlabelled", action="store_true", help="accept frames without energy or forces")
+    # in scripts: it was needed once
+    parser.add_argument("--unlabelled", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print JSON, in eV and Å")
     add_reading_options(parser)
 
@@ -43,8 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     if path.suffix == ".posterior" or is_tensor_file(path):
         summary = PosteriorSummary(path)
     else:
-        labelled = not arguments.unlabelled
-        summary = read(arguments.file, require_labels=labelled, **reading_options(arguments)).summary()
+        summary = read(arguments.file, require_labels=False, **reading_options(arguments)).summary()
     if arguments.json:
         print(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:

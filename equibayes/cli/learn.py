@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from equibayes.cli.cluster import add_cluster_options, chosen_cluster
 from equibayes.cli.device import add_device_options, chosen_device
-from equibayes.cli.parser import add_number, add_reading_options, reading_options
+from equibayes.cli.parser import add_number, add_reading_options
 from equibayes.cli.settings import SAMPLING, add_sampling_options, given, with_enough_samples
 from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.run import Run
 from equibayes.run.cluster.connect import connected
+from equibayes.run.settings import READING
 
 if TYPE_CHECKING:
     from equibayes.labelling.labellers import LabelSource
@@ -114,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     cluster = chosen_cluster(arguments)
     where = Run(device=chosen_device(arguments), display=choose_display(), cluster=cluster)
     say = partial(print, flush=True)
-    inputs = read_inputs(config, reading_options(arguments))
+    inputs = read_inputs(config, config.sample.data.reading())
     with nullcontext() if cluster is None else connected(cluster.address) as ray:
         labeller = make_labeller(config, inputs.pool, arguments, ray)
         try:
@@ -142,7 +144,9 @@ def study_config(arguments: argparse.Namespace) -> "LearnConfig":
             layers.append(read_yaml(word))
         else:
             pool.append(word)
-    parts = {"select": given(arguments, _SELECTION), "sample": given(arguments, SAMPLING), "pool": pool}
+    reading = given(arguments, READING)
+    sampling = given(arguments, SAMPLING) | ({"data": reading} if reading else {})
+    parts = {"select": given(arguments, _SELECTION), "sample": sampling, "pool": pool}
     values = merge(
         *layers, given(arguments, (*_OPTIONS, *_LIMITS)), {name: part for name, part in parts.items() if part}
     )
@@ -161,7 +165,7 @@ def read_inputs(config: "LearnConfig", options: dict[str, Any]) -> "Inputs":
     pool = Dataset.concatenate([read(name, require_labels=False, **options) for name in config.pool])
     start = None if config.start is None else read(config.start, **options)
     test = None if config.test is None else read(config.test, require_labels=False, **options)
-    print(f"{len(pool)} structures in {pool.name}", flush=True)
+    print(f"{counted(len(pool), 'structure')} in {pool.name}", flush=True)
     return Inputs(pool, start, test)
 
 

@@ -27,6 +27,7 @@ from equibayes.cli import (
 )
 from equibayes.cli.parser import Parser
 from equibayes.errors import InputError, InputWarning
+from equibayes.version import __version__
 
 VERBS = (
     sample,
@@ -61,6 +62,7 @@ try:  equibayes info bundled:ethanol
 def build_parser() -> Parser:
     """The whole command line."""
     parser = Parser("equibayes", description="Interatomic forces with uncertainties.", epilog=_EPILOG)
+    parser.add_argument("--version", action="version", version=f"equibayes {__version__}", help="print the version")
     verbs = parser.add_subparsers(metavar="VERB", dest="verb", required=True)
     for verb in VERBS:
         name = verb.__name__.rpartition(".")[2]

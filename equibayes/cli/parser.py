@@ -4,6 +4,7 @@ import argparse
 from typing import Any, NoReturn
 
 from equibayes.errors import InputError
+from equibayes.run.settings import READING
 from equibayes.units import ENERGY_UNITS, LENGTH_UNITS
 
 
@@ -38,5 +39,4 @@ def add_reading_options(parser: argparse.ArgumentParser) -> None:
 
 def reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options of `add_reading_options` as keyword arguments for `equibayes.data.read`."""
-    names = ("energy_key", "forces_key", "stress_key", "energy_unit", "length_unit", "force_unit")
-    return {name: getattr(arguments, name) for name in names}
+    return {name: getattr(arguments, name) for name in READING}

@@ -14,6 +14,7 @@ from equibayes.data.stream import stream
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import check_target
+from equibayes.plural import counted
 from equibayes.posterior.extxyz import write_predictions
 from equibayes.posterior.file import load
 from equibayes.posterior.predict import Prediction, predict
@@ -32,6 +33,7 @@ examples:
 OUT.xyz holds energy, forces (and stress of periodic structures) where ASE looks for them, and in eV and Å:
   energy_std, energy_epistemic, energy_aleatoric       in the comment line
   forces_std, forces_epistemic, forces_aleatoric       columns, three for every atom
+  stress_std, stress_epistemic                         in the comment line, of periodic structures
   atom_sigma                                           one column, to colour atoms by
 Labels of the input are kept as REF_energy, REF_forces, REF_stress.
 """
@@ -76,12 +78,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"note: this posterior is not calibrated: intervals use σ as it is ({remedy})")
     if seen.adrift:
         print(
-            f"note: energies of {seen.adrift} frames are defined only up to a constant, first: {seen.first_adrift}; "
+            f"note: energies of {counted(seen.adrift, 'frame')} are defined only up to a constant, first: {seen.first_adrift}; "
             "the training data had no such composition (docs: your own data)"
         )
     if count < frames.total:
-        print(f"note: left out {frames.total - count} of {frames.total} frames: free atoms (config_type=IsolatedAtom)")
-    print(f"{count} frames written to {target}\n{seen}")
+        print(
+            f"note: left out {frames.total - count} of {counted(frames.total, 'frame')}: free atoms (config_type=IsolatedAtom)"
+        )
+    print(f"{counted(count, 'frame')} written to {target}\n{seen}")
     return 0
 
 

@@ -7,6 +7,7 @@ from equibayes.cli.device import chosen_device
 from equibayes.cli.parser import add_number
 from equibayes.cli.potential import add_deviation_option, add_potential_options, start_structure
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.posterior.file import load
 
 HELP = "forces with uncertainties for i-PI (path integrals) and other programs with its protocol"
@@ -61,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
             reported = time.monotonic()
             pace = count / (reported - began)
             print(
-                f"{count} evaluations, {pace:.1f} per second; largest σ now {1e3 * deviation.largest:.1f} meV/Å",
+                f"{counted(count, 'evaluation')}, {pace:.1f} per second; largest σ now {1e3 * deviation.largest:.1f} meV/Å",
                 flush=True,
             )
-    print(f"the other program has ended; {count} evaluations, largest σ {1e3 * largest:.1f} meV/Å")
+    print(f"the other program has ended; {counted(count, 'evaluation')}, largest σ {1e3 * largest:.1f} meV/Å")
     return 0

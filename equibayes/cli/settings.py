@@ -9,16 +9,16 @@ from typing import Any
 from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.data.specs import parse_spec
 from equibayes.errors import InputError
-from equibayes.run.settings import NETWORKS, PRESETS, SampleConfig, sample_config
+from equibayes.run.settings import NETWORKS, PRESETS, READING, SampleConfig, sample_config
 
 SAMPLING = ("chains", "samples", "seed")
 """Options that are settings of the sampler."""
 
 
-def add_data_and_settings(parser: argparse.ArgumentParser, what: str) -> None:
-    """DATA [DATA …], settings and --validation.  `data_and_settings` tells the two kinds of words apart."""
+def add_data_and_settings(parser: argparse.ArgumentParser, what: str, *, required: bool = True) -> None:
+    """DATA [DATA …], settings and --validation.  `sorted_words` tells the two kinds of words apart."""
     text = f"{what}: file, file@split, bundled:NAME (see equibayes --help) or a pattern such as 'frames/*.xyz'"
-    parser.add_argument("data", nargs="+", metavar="DATA", help=text)
+    parser.add_argument("data", nargs="+" if required else "*", metavar="DATA", help=text)
     metavar, words = "CONFIG.yaml | section.key=value", "settings; later ones take precedence"
     parser.add_argument("settings", nargs="*", default=[], metavar=metavar, help=words)
     text = (
@@ -28,13 +28,19 @@ def add_data_and_settings(parser: argparse.ArgumentParser, what: str) -> None:
     add_sampling_options(parser)
 
 
-def data_and_settings(arguments: argparse.Namespace) -> tuple[list[str], SampleConfig]:
-    """DATA, and preset ← YAML files and overrides, in the order given ← options."""
+def sorted_words(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """DATA, and settings: YAML files and overrides."""
     words = [*arguments.data, *arguments.settings]
     data = [word for word in words if not _is_setting(word)]
+    return data, [word for word in words if word not in data]
+
+
+def data_and_settings(arguments: argparse.Namespace) -> tuple[list[str], SampleConfig]:
+    """DATA, and the settings."""
+    data, settings = sorted_words(arguments)
     if not data:
         raise InputError(f"no DATA: name a file to learn from; see equibayes {arguments.verb} --help")
-    return data, _effective_config(arguments, [word for word in words if word not in data])
+    return data, effective_config(arguments, settings)
 
 
 def _is_setting(word: str) -> bool:
@@ -52,19 +58,20 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="S", help="seed of all random numbers (default 0)")
 
 
-def _effective_config(arguments: argparse.Namespace, words: list[str]) -> SampleConfig:
+def effective_config(arguments: argparse.Namespace, words: list[str]) -> SampleConfig:
     """Preset ← YAML files and overrides, in the order given ← options."""
     layers = [parse_overrides([word]) if "=" in word else read_yaml(word) for word in words]
     for word, layer in zip(words, layers):
         if arguments.network and "=" not in word:
             _check_network(arguments.network, layer.get("network"), word)
-    values = with_enough_samples(merge(*layers, given(arguments, SAMPLING)), arguments)
+    options = {"data": given(arguments, READING), **given(arguments, SAMPLING)}
+    values = with_enough_samples(merge(*layers, options), arguments)
     return sample_config(arguments.preset, arguments.network, values)
 
 
 def given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
     """The options of these names that were given."""
-    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    return {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
 
 
 def with_enough_samples(values: Any, arguments: argparse.Namespace) -> Any:

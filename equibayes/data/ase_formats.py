@@ -16,6 +16,7 @@ from equibayes.data.labels import AseFrame, find_keys, to_structure
 from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
 from equibayes.data.structures import ISOLATED_ATOM
 from equibayes.errors import InputError, InputWarning
+from equibayes.plural import counted
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -75,7 +76,7 @@ def cut_into_frames(lines: Iterable[str], file: str) -> Iterator[list[str]]:
         if len(rows) < count or not rows[-1].strip():
             n = sum(bool(row.strip()) for row in rows)
             raise InputError(
-                f"{where}: {word} atoms announced, {n} rows there; cut short or count wrong: write it again"
+                f"{where}: {counted(word, 'atom')} announced, {n} rows there; cut short or count wrong: write it again"
             )
         line = next(rest, None)
         while line is not None and line.lstrip().startswith("VEC"):

@@ -7,6 +7,7 @@ import numpy as np
 from equibayes.data.geometry import coincident_pair, periodic_heights
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.plural import counted
 
 FARTHEST = 1e6
 """Å.  Coordinates beyond it are damage or a wrong unit, and float32 would have lost them anyway."""
@@ -69,12 +70,12 @@ def check_labels(structures: Sequence[Structure], found: dict[str, str], hints: 
         if not missing:
             continue
         if label not in found:
-            alone = "equibayes info --unlabelled shows the structures alone"
+            alone = "equibayes info shows what the file holds"
             remedy = hints.get(label) or f"name their key with {label}_key=… (--{label}-key); {alone}"
-            raise InputError(f"{file}: no {label} label in any of {n} frames; {remedy}")
+            raise InputError(f"{file}: no {label} label in any of {counted(n, 'frame')}; {remedy}")
         first = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
         raise InputError(
-            f"{file}: {label} missing under '{found[label]}' in {len(missing)} of {n} frames "
+            f"{file}: {label} missing under '{found[label]}' in {len(missing)} of {counted(n, 'frame')} "
             f"(frame {first}, from 0); label or remove them"
         )
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.plural import counted
 
 if TYPE_CHECKING:
     from equibayes.data.summary import Summary
@@ -28,7 +29,8 @@ class ReadReport:
     """What the reader found: shown in the summary, kept with the data.
 
     `keys` names where each of energy, forces, stress was found (absent: nowhere).  `units` names the unit each of
-    energy, length, force had in the file; `units_origin` says how that is known.
+    energy, length, force had in the file; `units_origin` says how that is known.  `hints` says where energy or forces
+    that were not found may be.
     """
 
     format: str
@@ -36,6 +38,7 @@ class ReadReport:
     units: dict[str, str] = field(default_factory=dict)
     units_origin: str = ""
     notes: tuple[str, ...] = ()
+    hints: dict[str, str] = field(default_factory=dict)
 
 
 class Dataset(Sequence[Structure]):
@@ -47,6 +50,7 @@ class Dataset(Sequence[Structure]):
     isolated_atoms: energy in eV of a free atom by atomic number, from frames with config_type=IsolatedAtom;
         those frames are not among the structures.
     report: what the reader found, None for a set made by hand.
+    specs: files, with the parts of them, that `read` gives the whole set again from; empty where that is not known.
     """
 
     def __init__(
@@ -55,11 +59,13 @@ class Dataset(Sequence[Structure]):
         name: str = "",
         isolated_atoms: dict[int, float] | None = None,
         report: ReadReport | None = None,
+        specs: tuple[str, ...] = (),
     ) -> None:
         self.structures = tuple(structures)
         self.name = name
         self.isolated_atoms = dict(isolated_atoms or {})
         self.report = report
+        self.specs = specs
 
     def __len__(self) -> int:
         return len(self.structures)
@@ -74,7 +80,7 @@ class Dataset(Sequence[Structure]):
         return self.structures[index]
 
     def __repr__(self) -> str:
-        return f"Dataset({self.name!r}, {len(self)} frames)"
+        return f"Dataset({self.name!r}, {counted(len(self), 'frame')})"
 
     @property
     def species(self) -> tuple[int, ...]:
@@ -85,6 +91,16 @@ class Dataset(Sequence[Structure]):
     def n_atoms(self) -> npt.NDArray[np.int64]:
         """[frames] number of atoms of each structure."""
         return np.array([len(structure) for structure in self.structures], dtype=np.int64)
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """[frames] weight of each structure in the likelihood."""
+        return np.array([structure.weight for structure in self.structures], dtype=np.float64)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether any weight is not 1."""
+        return any(structure.weight != 1.0 for structure in self.structures)
 
     def subset(self, indices: npt.ArrayLike, name: str | None = None) -> Dataset:
         """The structures at these indices, in this order; an index outside the set is an `InputError`."""
@@ -102,7 +118,8 @@ class Dataset(Sequence[Structure]):
     def noted(self, *notes: str) -> Dataset:
         """The same with notes for its reader, which its summary and the report of a posterior show."""
         report = self.report or ReadReport("")
-        return Dataset(self, self.name, self.isolated_atoms, replace(report, notes=(*report.notes, *notes)))
+        noted = replace(report, notes=(*report.notes, *notes))
+        return Dataset(self, self.name, self.isolated_atoms, noted, self.specs)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Dataset], name: str | None = None) -> Dataset:
@@ -118,7 +135,8 @@ class Dataset(Sequence[Structure]):
         reports = [part.report for part in parts if part.report is not None]
         report = reports[0] if reports and all(r == reports[0] for r in reports) else None
         joined = " + ".join(part.name for part in parts)
-        return cls((s for part in parts for s in part), joined if name is None else name, isolated, report)
+        specs = tuple(spec for part in parts for spec in part.specs) if all(part.specs for part in parts) else ()
+        return cls((s for part in parts for s in part), joined if name is None else name, isolated, report, specs)
 
     def fingerprint(self) -> str:
         """sha256 (hex) over the exact numbers, positions, cells, pbc and labels in order; the same on every machine."""
@@ -151,7 +169,9 @@ def _to_arrays(data: Dataset) -> dict[str, npt.NDArray[Any]]:
         "source": [s.source for s in structures],
         "report": None if data.report is None else asdict(data.report),
     }
+    weights = {} if not data.weighted else {"weight": data.weights}
     return {
+        **weights,
         FORMAT_KEY: np.array(FORMAT_VERSION),
         "n_atoms": data.n_atoms,
         "numbers": np.concatenate([np.zeros(0, np.int64), *(s.numbers for s in structures)]),
@@ -192,6 +212,7 @@ def from_arrays(arrays: dict[str, npt.NDArray[Any]]) -> Dataset:
                 stress=arrays["stress"][i] if arrays["has_stress"][i] else None,
                 config_type=str(texts["config_type"][i]),
                 source=str(texts["source"][i]),
+                weight=float(arrays["weight"][i]) if "weight" in arrays else 1.0,
             )
         )
     report = texts["report"] and ReadReport(**{**texts["report"], "notes": tuple(texts["report"]["notes"])})

@@ -14,7 +14,7 @@ import numpy as np
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import symbol
 from equibayes.data.read import read
-from equibayes.data.structures import Structure
+from equibayes.data.structures import WEIGHT_KEY, Structure
 from equibayes.errors import InputWarning
 from equibayes.files import write_text
 
@@ -62,6 +62,8 @@ def read_exact(path: str | Path) -> Dataset:
 def labels_of(structure: Structure) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Info and arrays with the labels of a structure, under names that cannot be mistaken for predictions."""
     info: dict[str, Any] = {"config_type": structure.config_type} if structure.config_type else {}
+    if structure.weight != 1.0:
+        info[WEIGHT_KEY] = structure.weight
     if structure.energy is not None:
         info["REF_energy"] = structure.energy
     if structure.stress is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from equibayes.data.files import one_line
 from equibayes.data.parsed import LabelKeys
-from equibayes.data.structures import FloatArray, Structure, voigt_to_full
+from equibayes.data.structures import WEIGHT_KEY, FloatArray, Structure, voigt_to_full
 from equibayes.errors import InputError
 
 
@@ -83,6 +83,7 @@ def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
         source=frame.source,
         constraints=tuple(frame.constraints),
         **motion,
+        weight=1.0 if (weight := frame.get(WEIGHT_KEY)) is None else weight,
         **labels,
     )
     if stress is None:

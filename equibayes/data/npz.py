@@ -11,6 +11,7 @@ from equibayes.data.files import foreign_reader, one_line, require_file
 from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.plural import counted
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -98,7 +99,7 @@ def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], fi
         if shape == () and array.size == 1 == frames:
             return array.reshape(1)
         raise InputError(
-            f"{file}: array '{key}' of shape {array.shape} does not match {frames} frames of {atoms} atoms in "
+            f"{file}: array '{key}' of shape {array.shape} does not match {counted(frames, 'frame')} of {counted(atoms, 'atom')} in "
             f"'{names['positions']}'; all arrays must describe the same frames and atoms"
         )
 

@@ -25,6 +25,7 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.geometry import nearest_distances
 from equibayes.data.structures import FloatArray, Structure
 from equibayes.errors import InputWarning
+from equibayes.plural import counted
 
 HIGHEST_RMS_FORCE = 12.0
 NEIGHBOUR_RANGE = (0.5, 5.5)
@@ -97,7 +98,7 @@ def _density(data: Dataset) -> str:
         volume = abs(float(np.linalg.det(structure.cell)))
         if structure.pbc.all() and len(structure) > HIGHEST_DENSITY * volume:
             return (
-                f"the cell of {_short(structure)} holds {len(structure)} atoms in {volume:.3g} Å³, denser than any "
+                f"the cell of {_short(structure)} holds {counted(len(structure), 'atom')} in {volume:.3g} Å³, denser than any "
                 "matter; check the cell and length_unit (--length-unit)"
             )
     return ""
@@ -113,7 +114,11 @@ def _duplicates(data: Dataset) -> str:
     pairs = "; ".join(" = ".join(_short(s) for s in group[:3]) for group in twins[:3])
     more = "; …" if len(twins) > 3 else ""
     count = sum(len(group) - 1 for group in twins)
-    return f"{count} frames repeat the geometry of another ({pairs}{more}, from 0); remove them before splitting"
+    repeat, them = ("repeats", "it") if count == 1 else ("repeat", "them")
+    return (
+        f"{counted(count, 'frame')} {repeat} the geometry of another ({pairs}{more}, from 0); "
+        f"remove {them} before splitting"
+    )
 
 
 def _short(structure: Structure) -> str:

@@ -11,9 +11,10 @@ from equibayes.data.files import foreign_reader, one_line, require_file
 from equibayes.data.npz import Arrays, is_ours, load_arrays, parse_npz
 from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
 from equibayes.data.plausibility import warn_if_implausible
-from equibayes.data.specs import Spec, parse_spec, select
+from equibayes.data.specs import Spec, absolute, parse_spec, select
 from equibayes.data.structures import ISOLATED_ATOM, Structure
 from equibayes.errors import InputError
+from equibayes.plural import counted
 
 XYZ = (".xyz", ".extxyz", ".xyz.gz", ".extxyz.gz")
 EXTENSIONS = (*XYZ, ".npz", ".traj", ".db", ".json")
@@ -61,6 +62,7 @@ def read(
         parsed = parse_npz(arrays, keys, target.file) if arrays is not None else _parse(target, keys, other_formats)
         data = _finish(parsed, target, told_units, require_labels)
     warn_if_implausible(data)
+    data.specs = (absolute(target),)
     return data
 
 
@@ -112,7 +114,8 @@ def _finish(parsed: Parsed, target: Spec, told_units: tuple[str | None, ...], re
     structures = convert(kept, in_file)
     check_structures(structures)
     atoms = _isolated_energies(convert([s for s in parsed.structures if s.config_type == ISOLATED_ATOM], in_file))
-    report = ReadReport(parsed.format, parsed.found, in_file, _origin(parsed.units, told_units), tuple(parsed.notes))
+    origin, hints = _origin(parsed.units, told_units), {name: text for name, text in parsed.hints.items() if text}
+    report = ReadReport(parsed.format, parsed.found, in_file, origin, tuple(parsed.notes), hints)
     return Dataset(structures, target.name, atoms, report)
 
 
@@ -160,7 +163,7 @@ def _isolated_energies(frames: list[Structure]) -> dict[int, float]:
     energies: dict[int, float] = {}
     for frame in frames:
         if len(frame) != 1 or frame.energy is None:
-            what = "has no energy" if len(frame) == 1 else f"has {len(frame)} atoms"
+            what = "has no energy" if len(frame) == 1 else f"has {counted(len(frame), 'atom')}"
             raise InputError(f"{frame.source}: config_type=IsolatedAtom but {what}; give one atom with its energy")
         number = int(frame.numbers[0])
         if abs(energies.setdefault(number, frame.energy) - frame.energy) > 1e-6:

@@ -20,10 +20,12 @@ class Labels:
 
     energy [G, B] float64  eV, the energy reference subtracted; NaN where there is no label
     forces [G, N, 3]       eV/Å; 0 at padding atoms
+    weight [G, B] float64  of each structure's log likelihood; None: all 1
     """
 
     energy: torch.Tensor
     forces: torch.Tensor
+    weight: torch.Tensor | None = None
 
 
 class ResidentData:
@@ -54,6 +56,8 @@ class ResidentData:
                 row[: len(structure)] = structure.forces
         self.energy = torch.tensor(energy, dtype=torch.float64, device=device)
         self.forces = torch.from_numpy(forces).to(device, dtype)
+        weights = [s.weight for s in structures]
+        self.weight = torch.tensor(weights, dtype=torch.float64, device=device) if set(weights) != {1.0} else None
 
     def __len__(self) -> int:
         return len(self.energy)
@@ -78,4 +82,5 @@ class ResidentData:
             num_atoms=frames.num_atoms[indices].flatten(1, 2),
             volume=frames.volume[indices].flatten(1, 2),
         )
-        return graph, Labels(self.energy[indices], self.forces[indices].flatten(1, 2))
+        weight = None if self.weight is None else self.weight[indices]
+        return graph, Labels(self.energy[indices], self.forces[indices].flatten(1, 2), weight)

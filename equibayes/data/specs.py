@@ -10,6 +10,7 @@ from equibayes.data.files import bare_stem, one_line
 from equibayes.data.splits import load_splits
 from equibayes.data.structures import IntArray
 from equibayes.errors import InputError
+from equibayes.plural import counted
 
 BUNDLED = Path(__file__).parent / "bundled"
 _RANGE = re.compile(r"([+-]?\d*):([+-]?\d*)(?::([+-]?\d*))?")
@@ -30,6 +31,14 @@ class Spec:
     def name(self) -> str:
         """As the data set is called."""
         return self.file if self.split is None else one_line(f"{self.file}@{self.split}", 300)
+
+
+def absolute(spec: Spec) -> str:
+    """Text that means the same in any folder."""
+    if spec.file.startswith("bundled:"):
+        return spec.name
+    part = "" if spec.split is None else f"@{spec.split}"
+    return f"{spec.path.resolve()}{part}"
 
 
 def parse_spec(text: str | Path) -> Spec:
@@ -69,7 +78,7 @@ def select(spec: Spec, n_frames: int) -> IntArray:
             raise InputError(f"{spec.name}: a step of 0 never ends; leave it out or take 1")
         chosen = everything[start:stop:step]
         if not chosen.size:
-            raise InputError(f"{spec.name}: the range holds none of the {n_frames} frames, numbered from 0")
+            raise InputError(f"{spec.name}: the range holds none of the {counted(n_frames, 'frame')}, numbered from 0")
         return chosen
     return _inside(_named(spec), spec, n_frames)
 

@@ -10,6 +10,7 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.files import foreign_reader, one_line, require_file
 from equibayes.data.structures import IntArray
 from equibayes.errors import InputError
+from equibayes.plural import counted
 
 Splits = dict[str, IntArray]
 """Frame indices, counted from 0, by the name of the split."""
@@ -34,7 +35,7 @@ def split(data: Dataset | int, sizes: Mapping[str, int | float], seed: int) -> S
         raise InputError(f"splits {rest[0]} and {rest[1]}: only one split can take what is left over (-1)")
     if needed > n:
         wanted = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise InputError(f"splits need {needed} frames ({wanted}), there are {n}; ask for fewer")
+        raise InputError(f"splits need {counted(needed, 'frame')} ({wanted}), there are {n}; ask for fewer")
     for name in rest:
         counts[name] = n - needed
     order = np.random.Generator(np.random.PCG64(seed)).permutation(n)

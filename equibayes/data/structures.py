@@ -21,6 +21,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 ISOLATED_ATOM = "IsolatedAtom"
 """The `config_type` of a frame that gives the energy of a free atom."""
+WEIGHT_KEY = "config_weight"
+"""Where files keep the weight of a frame; without it the weight is 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,7 @@ class Structure:
     masses: [n] float64, u, or None for those of the elements.
     momenta: [n, 3] float64, in ASE's units, or None.
     constraints: ASE's, which hold atoms in place.  These three matter for dynamics alone and are in no fingerprint.
+    weight: multiplies the frame's log likelihood; 2 counts like the same frame given twice.
     """
 
     numbers: IntArray
@@ -55,6 +58,7 @@ class Structure:
     masses: FloatArray | None = None
     momenta: FloatArray | None = None
     constraints: tuple[Any, ...] = ()
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
         where = self.source or "structure"
@@ -68,6 +72,8 @@ class Structure:
             if getattr(self, name) is not None:
                 array = _array(getattr(self, name), np.float64, shape, f"{where}: {name}")
                 self._set(name, float(array) if name == "energy" else array)
+
+        self._set("weight", _weight(self.weight, where))
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # set despite the frozen dataclass, during construction only
@@ -98,10 +104,12 @@ class Structure:
         return digest.digest()
 
     def label_digest(self) -> bytes:
-        """32 bytes over energy, forces and stress; a missing label differs from any value."""
+        """32 bytes over energy, forces, stress and weight; a missing label differs from any value."""
         digest = hashlib.sha256()
         for label in (self.energy, self.forces, self.stress):
             digest.update(b"-" if label is None else b"+" + np.asarray(label, dtype="<f8").tobytes())
+        if self.weight != 1.0:  # digests of frames without a weight are those of earlier versions
+            digest.update(b"w" + np.asarray(self.weight, dtype="<f8").tobytes())
         return digest.digest()
 
     @classmethod
@@ -128,6 +136,7 @@ class Structure:
             masses=atoms.get_masses() if atoms.has("masses") else None,
             momenta=atoms.get_momenta() if atoms.has("momenta") else None,
             constraints=tuple(deepcopy(atoms.constraints)),
+            weight=atoms.info.get(WEIGHT_KEY, 1.0),
         )
 
     def to_atoms(self) -> Atoms:
@@ -141,6 +150,8 @@ class Structure:
             atoms.set_momenta(self.momenta)
         if self.config_type:
             atoms.info["config_type"] = self.config_type
+        if self.weight != 1.0:
+            atoms.info[WEIGHT_KEY] = self.weight
         results: dict[str, Any] = {"energy": self.energy, "forces": self.forces}
         if self.stress is not None:
             results["stress"] = full_to_voigt(self.stress)
@@ -148,6 +159,17 @@ class Structure:
         if results:
             atoms.calc = SinglePointCalculator(atoms, **results)
         return atoms
+
+
+def _weight(value: Any, where: str) -> float:
+    """A finite number, not negative."""
+    try:
+        weight = float(value)
+    except (TypeError, ValueError):
+        weight = float("nan")
+    if not 0 <= weight < float("inf"):
+        raise InputError(f"{where}: {WEIGHT_KEY} is {value}, not a number from 0 on; correct or remove it")
+    return weight
 
 
 def voigt_to_full(voigt: FloatArray) -> FloatArray:

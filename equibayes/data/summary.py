@@ -10,6 +10,7 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.elements import formula, symbol
 from equibayes.data.plausibility import rms_force
 from equibayes.data.reference import suggest_kind
+from equibayes.plural import counted
 from equibayes.units import factor
 
 
@@ -41,6 +42,7 @@ class Summary:
             found = v["labels"][label]
             key = f" under '{found['key']}'" if found["key"] else ""
             result.append((label, f"{found['count']} of {v['frames']}{key}" if found["count"] else "none"))
+        result += zip(("missing", "", ""), self._missing_lines())
         result += zip(("units", ""), self._unit_lines())
         if v["energy_range"]:
             low, high = v["energy_range"]
@@ -53,10 +55,31 @@ class Summary:
             result.append(("reference", f"{v['reference']} (suggested{without})"))
         if v["rms_force"] is not None:
             result.append(("RMS force", f"{v['rms_force']:.4g} eV/Å per component"))
+        if v["weights"]:
+            low, high, total = v["weights"]
+            result.append(("weights", f"{low:g} to {high:g}; in all as much as {total:g} frames of weight 1"))
         if v["isolated_atoms"]:
             text = ", ".join(f"{name} {energy:.6f}" for name, energy in v["isolated_atoms"].items())
             result.append(("isolated atoms", f"{text} eV (kept apart from the frames)"))
         return result + [("note", note) for note in v["notes"]]
+
+    def _missing_lines(self) -> list[str]:
+        """Labels that sampling and evaluation would miss, each with what to do about it."""
+        frames, lines = self.values["frames"], []
+        for label, missing in self.values["missing"].items():
+            if not missing["count"]:
+                continue
+            if missing["count"] == frames:
+                name = f"name its key with --{label}-key if the file has one under another name"
+                lines.append(f"{label} in all of {counted(frames, 'frame')}: {missing['hint'] or name}")
+            else:
+                first = ", ".join(map(str, missing["first"])) + (
+                    ", …" if missing["count"] > len(missing["first"]) else ""
+                )
+                where = f"{missing['count']} of {counted(frames, 'frame')} (frame {first})"
+                lines.append(f"{label} in {where}: label these frames or leave them out")
+        needed = "`equibayes sample` needs energy and forces in every frame; `predict` and `md` need neither"
+        return [*lines, needed] if lines else []
 
     def _unit_lines(self) -> list[str]:
         units = self.values["units"]
@@ -98,17 +121,35 @@ def summarize(data: Dataset) -> Summary:
                 }
                 for label in ("energy", "forces", "stress")
             },
+            "missing": _missing(data),
             "units": dict(report.units) if report else {},
             "units_origin": report.units_origin if report else "",
             "energy_range": [min(energies)[0], max(energies)[0]] if energies else None,
             "meV_per_atom_above_min": _finite(_spread(energies)),
             "reference": suggest_kind(data),
             "rms_force": _finite(rms_force(data)),
+            "weights": _weights(data),
             "isolated_atoms": {symbol(z): energy for z, energy in sorted(data.isolated_atoms.items())},
             "notes": list(report.notes) if report else [],
             "fingerprint": data.fingerprint(),
         }
     )
+
+
+def _weights(data: Dataset) -> list[float] | None:
+    """Smallest, largest and sum; None where all are 1."""
+    weights = data.weights
+    return [float(weights.min()), float(weights.max()), float(weights.sum())] if data.weighted else None
+
+
+def _missing(data: Dataset) -> dict[str, dict[str, Any]]:
+    """How many frames have no energy, how many no forces; the first of them, and where the label may be."""
+    hints = data.report.hints if data.report else {}
+    found = {}
+    for label in ("energy", "forces"):
+        frames = [i for i, structure in enumerate(data) if getattr(structure, label) is None]
+        found[label] = {"count": len(frames), "first": frames[:5], "hint": hints.get(label)}
+    return found
 
 
 def _spread(energies: list[tuple[float, int, str]]) -> float | None:
@@ -128,4 +169,4 @@ def _periodic(data: Dataset) -> str:
     kinds = Counter("yes" if s.pbc.all() else "no" if not s.pbc.any() else "in some directions" for s in data)
     if len(kinds) < 2:
         return next(iter(kinds), "no")
-    return ", ".join(f"{kind}: {count} frames" for kind, count in kinds.items())
+    return ", ".join(f"{kind}: {counted(count, 'frame')}" for kind, count in kinds.items())

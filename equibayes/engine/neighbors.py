@@ -21,6 +21,7 @@ import torch
 
 from equibayes.data.graph import EMPTY_SLOT_DISTANCE, Graph
 from equibayes.errors import InputError
+from equibayes.plural import counted
 
 AT_ONCE = 1 << 20
 ROOM = 1e-6  # relative margin of the bins, so that no pair is lost by rounding
@@ -150,7 +151,9 @@ def _into_bins(positions: torch.Tensor, cell: np.ndarray, pbc: np.ndarray, r_max
     reach = np.abs(stencil).max(0)
     images = np.where(pbc, (count - 1 + reach) // count, 0)
     if len(positions) ** 2 * int(np.prod(2 * images + 1)) >= 1 << 63:
-        raise InputError(f"{len(positions)} atoms in a cell this thin cannot be numbered; use a smaller structure")
+        raise InputError(
+            f"{counted(len(positions), 'atom')} in a cell this thin cannot be numbered; use a smaller structure"
+        )
     home = torch.where(there(pbc), fraction.floor(), 0.0)
     steps = (fraction - home - there(np.where(pbc, 0.0, low))) * there(np.where(pbc, count, 1.0 / height))
     coordinate = torch.minimum(steps.long().clamp(min=0), there(count - 1))

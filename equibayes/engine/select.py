@@ -59,9 +59,7 @@ def make_stepper(
     precision   of matrix products on a GPU
     """
     network, device = potential.model.config, potential.data.forces.device
-    reason = why_not(network, device, state.position.dtype)
-    if not potential.fusable:
-        reason = "the data are distributed over several processes"
+    reason = potential.unfused_because or why_not(network, device, state.position.dtype)
     if sampler.mass == "matrix":
         reason = "sampler.mass is matrix"
     if reason is None:

@@ -71,6 +71,18 @@ def _of_errors(kind: str, suffix: str, mev: str, kcal: str) -> list[Column]:
     ]
 
 
+def _of_ranking(kind: str, suffix: str) -> list[Column]:
+    """Columns about σ that forces and energies have in common."""
+    return [
+        Column(f"{kind}_miscalibration_area", f"miscal. area{suffix}", "", 1, ".3f", "low"),
+        Column(f"{kind}_ence", f"ENCE{suffix}", "", 1, ".3f", "low"),
+        Column(f"{kind}_auc", f"ROC AUC{suffix}", "", 1, ".3f", "high"),
+        Column(f"{kind}_spearman", f"Spearman{suffix}", "", 1, ".3f", "high"),
+        Column(f"{kind}_outlier_share", f"outliers{suffix}", "%", 100, ".2f"),
+        Column(f"{kind}_epistemic_share", f"epistemic{suffix}", "%", 100, ".0f"),
+    ]
+
+
 COLUMNS: dict[str, Column] = {
     column.key: column
     for column in (
@@ -83,13 +95,9 @@ COLUMNS: dict[str, Column] = {
         Column("kcal_mol.energy_nece", "NECE-E", "mol/kcal", 1, ".3f", "low"),
         *(Column(f"force_coverage_{p}", f"in {p} %", "", 100, ".1f", p) for p in LEVELS),
         *(Column(f"energy_coverage_{p}", f"in {p} %-E", "", 100, ".1f", p) for p in LEVELS),
-        Column("force_miscalibration_area", "miscal. area", "", 1, ".3f", "low"),
-        Column("force_ence", "ENCE", "", 1, ".3f", "low"),
-        Column("force_auc", "ROC AUC", "", 1, ".3f", "high"),
+        *_of_ranking("force", ""),
+        *_of_ranking("energy", "-E"),
         Column("per_atom.force_auc", "ROC AUC of atoms", "", 1, ".3f", "high"),
-        Column("force_spearman", "Spearman", "", 1, ".3f", "high"),
-        Column("force_outlier_share", "outliers", "%", 100, ".2f"),
-        Column("force_epistemic_share", "epistemic", "%", 100, ".0f"),
     )
 }
 

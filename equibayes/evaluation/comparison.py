@@ -13,7 +13,8 @@ COLUMNS = select(
     "force_mae force_rmse force_mll force_crps force_auc force_coverage_68 force_coverage_95 energy_mae energy_mll"
 )
 LEGEND = (
-    "F: force components, meV/Å; E: energies, meV; MLL: mean ln likelihood in eV and Å; ROC AUC: outliers found by σ; "
+    "F: force components, meV/Å; E: energies, meV; MLL: mean ln likelihood in eV and Å; ROC AUC: outliers (errors above 3 "
+    "times the MAE of the method) found by σ; "
     "in 68 %: % of errors within the interval that should contain 68 %; * best of its column"
 )
 

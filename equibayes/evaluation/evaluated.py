@@ -12,6 +12,7 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError, InputWarning
 from equibayes.posterior.calibration import Calibration
+from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.predict import Prediction, predict_each
 from equibayes.posterior.sample import frame_mark
@@ -63,7 +64,7 @@ class Evaluated:
 
 
 def evaluate(
-    posterior: Posterior, data: Dataset, *, device: torch.device | str = "cpu", include_training: bool = False
+    posterior: Posterior, data: Dataset, *, device: torch.device | str | None = None, include_training: bool = False
 ) -> Evaluated:
     """Predict the frames of a data set; missing labels become NaN.
 
@@ -81,7 +82,11 @@ def to_evaluate(learned: Collection[str], data: Dataset, include_training: bool 
     if not include_training:
         return unseen(learned, data, "; or add --include-training (include_training=True)")
     count = sum(frame_mark(structure) in learned for structure in data)
-    return data, f"includes {count} frames that the posterior learned from, where its errors are smaller" * bool(count)
+    return (
+        data,
+        f"includes {counted(count, 'frame')} that the posterior learned from, where its errors are smaller"
+        * bool(count),
+    )
 
 
 def evaluate_each(
@@ -89,7 +94,7 @@ def evaluate_each(
     data: Dataset,
     ks: Sequence[int],
     *,
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = None,
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> list[Evaluated]:
     """All frames with the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames for display."""

@@ -12,10 +12,13 @@ import math
 import numpy as np
 
 from equibayes.evaluation import normal
+from equibayes.plural import counted
 from equibayes.units import KCAL_PER_MOL
 
 OUTLIER_THRESHOLD = KCAL_PER_MOL
 """eV/Å: the paper's 1 kcal/(mol Å), above which an error is an outlier; for energies the same number in eV."""
+OUTLIER_MULTIPLE = 3.0
+"""The usual threshold: this many times the mean absolute error of the data set."""
 
 
 class Undefined(ValueError):
@@ -25,6 +28,16 @@ class Undefined(ValueError):
 def mean_absolute_error(error: np.ndarray) -> float:
     """Mean of |error|, in its unit.  Lower is better."""
     return float(np.abs(_errors(error)).mean())
+
+
+def outlier_threshold(error: np.ndarray, given: float | None = None) -> float:
+    """Above which |error| is an outlier, in its unit: as given, else `OUTLIER_MULTIPLE` times the mean |error|.
+
+    NaN where the errors have no mean.
+    """
+    if given is not None:
+        return given
+    return OUTLIER_MULTIPLE * float(np.abs(error).mean()) if np.size(error) else float("nan")
 
 
 def root_mean_square_error(error: np.ndarray) -> float:
@@ -119,7 +132,7 @@ def densities(error: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, np.ndar
         raise ValueError(f"{error.size} errors but {np.size(sigma)} σ")
     sigma = _finite(sigma, "σ", "no predictions")
     if not (sigma > 0).all():
-        raise Undefined(f"σ is not above 0 for {int((sigma <= 0).sum())} of {sigma.size} values")
+        raise Undefined(f"σ is not above 0 for {int((sigma <= 0).sum())} of {counted(sigma.size, 'value')}")
     return error, sigma
 
 
@@ -134,5 +147,5 @@ def _finite(values: np.ndarray, what: str, none: str) -> np.ndarray:
         raise Undefined(none)
     bad = int((~np.isfinite(values)).sum())
     if bad:
-        raise Undefined(f"{what} is not finite for {bad} of {values.size} values")
+        raise Undefined(f"{what} is not finite for {bad} of {counted(values.size, 'value')}")
     return values

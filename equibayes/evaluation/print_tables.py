@@ -1,6 +1,7 @@
 """The metrics as tables: rich on a terminal, plain aligned text elsewhere.
 
-The first two tables hold the columns of the paper's tables 2 to 6 in its units; the others are in meV.
+Numbers are in meV and meV/Å first; then the columns of the paper's tables 2 to 6 in its units.  Data without any force
+label are judged by their energies: columns of forces then give way to those of energies.
 """
 
 import sys
@@ -43,6 +44,12 @@ COVERAGE = select(
     "force_coverage_50 force_coverage_68 force_coverage_90 force_coverage_95 force_miscalibration_area force_ence "
     "force_spearman force_epistemic_share energy_coverage_68 energy_coverage_95"
 )
+ENERGY_FIELD = select("energy_mae per_atom.energy_mae energy_rmse energy_sharpness energy_crps energy_mll")
+ENERGY_CALIBRATION = select("energy_auc energy_outlier_share energy_ece kcal_mol.energy_nece")
+ENERGY_COVERAGE = select(
+    "energy_coverage_50 energy_coverage_68 energy_coverage_90 energy_coverage_95 energy_miscalibration_area "
+    "energy_ence energy_spearman energy_epistemic_share"
+)
 SPECIES = select("n_atoms force_mae force_rmse force_sharpness force_coverage_68 force_coverage_95 force_auc")
 
 
@@ -50,18 +57,24 @@ def tables(metrics: Values) -> Iterator[Table]:
     """All tables, in the order in which they are read."""
     data = metrics["data"]
     rows = [([name, k], values) for name, by_k in data.items() for k, values in by_k.items()]
-    outliers = f"Outliers (errors above {1000 * metrics['threshold']:.3g} meV/Å, % of components)"
+    given = metrics.get("threshold")
+    limit = "3 times the MAE" if given is None else f"{1000 * given:.3g} meV/Å or meV"
+    forces = any(values.get("n_atoms_with_forces", 1) for _, values in rows)
     titles = {
-        "Accuracy and likelihood, kcal/mol and kcal/(mol Å)  (tables 2 to 4 of the paper)": PAPER_ACCURACY,
-        f"{outliers} and calibration, kcal/mol  (tables 3, 5, 6)": PAPER_CALIBRATION,
-        "In meV and meV/Å: errors, root mean square σ, CRPS": FIELD,
-        "% of force components within the intervals that should contain 50 … 95 %; calibration; ranking by σ; "
-        "epistemic % of σ²": COVERAGE,
+        "In meV and meV/Å: errors, root mean square σ, CRPS": FIELD if forces else ENERGY_FIELD,
+        "In kcal/mol and kcal/(mol Å): accuracy and likelihood  (tables 2 to 4 of the paper)": PAPER_ACCURACY
+        if forces
+        else PAPER_ACCURACY[3:],
+        f"Outliers (errors above {limit}, %) and calibration, kcal/mol  (tables 3, 5, 6)": PAPER_CALIBRATION
+        if forces
+        else ENERGY_CALIBRATION,
+        "% of errors within the intervals that should contain 50 … 95 %; calibration; ranking by σ; "
+        "epistemic % of σ²": COVERAGE if forces else ENERGY_COVERAGE,
     }
     for title, columns in titles.items():
         yield _table(title, ["data", "k"], rows, columns)
     species = [([name, s], each) for name, by_k in data.items() for s, each in _largest(by_k)["per_species"].items()]
-    if len(species) > len(data):
+    if forces and len(species) > len(data):
         yield _table("By species, meV/Å, largest k", ["data", "species"], species, SPECIES)
 
 

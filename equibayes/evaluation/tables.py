@@ -11,6 +11,7 @@ element, `kcal_mol` repeats what has a unit in the paper's.  A metric without a 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from equibayes.data.elements import symbol
 from equibayes.evaluation import calibration_metrics as calibration
 from equibayes.evaluation import density, metrics
 from equibayes.evaluation.evaluated import Evaluated
-from equibayes.evaluation.metrics import OUTLIER_THRESHOLD, Undefined
+from equibayes.evaluation.metrics import OUTLIER_MULTIPLE, Undefined
 from equibayes.units import KCAL_PER_MOL
 from equibayes.version import __version__
 
@@ -36,8 +37,26 @@ _CONVERT: dict[str, Callable[[float, float], float]] = {
 }
 
 
-def measure_all(results: Sequence[Evaluated], *, threshold: float = OUTLIER_THRESHOLD, about: Values) -> Values:
-    """Metrics of several data sets and numbers of samples; `about` says what was evaluated."""
+@dataclass(frozen=True)
+class Limits:
+    """Errors above which there is an outlier: of a force component and a force vector, eV/Å, and of an energy, eV."""
+
+    force: float
+    vector: float
+    energy: float
+
+    @classmethod
+    def of(cls, force_error: np.ndarray, energy_error: np.ndarray, given: float | None) -> "Limits":
+        """From errors [A, 3] and [F], or one number given for all."""
+        errors = (force_error, np.linalg.norm(force_error, axis=1), energy_error)
+        return cls(*(metrics.outlier_threshold(error, given) for error in errors))
+
+
+def measure_all(results: Sequence[Evaluated], *, threshold: float | None = None, about: Values) -> Values:
+    """Metrics of several data sets and numbers of samples; `about` says what was evaluated.
+
+    threshold  as of `measure`
+    """
     data: dict[str, dict[str, Values]] = {}
     for result in results:
         data.setdefault(result.name, {})[str(result.k)] = measure(result, threshold)
@@ -46,34 +65,42 @@ def measure_all(results: Sequence[Evaluated], *, threshold: float = OUTLIER_THRE
         **about,
         "units": {"energy": "eV", "force": "eV/Å", "kcal_mol": "kcal/mol and kcal/(mol Å)"},
         "threshold": threshold,
+        "threshold_rule": f"{OUTLIER_MULTIPLE:g} x MAE of each data set" if threshold is None else "the same for all",
         "bin_width": density.BIN_WIDTH,
         "data": data,
     }
 
 
-def measure(result: Evaluated, threshold: float = OUTLIER_THRESHOLD) -> Values:
-    """Metrics of one data set at one k."""
+def measure(result: Evaluated, threshold: float | None = None) -> Values:
+    """Metrics of one data set at one k.
+
+    threshold  error above which a force component (eV/Å) or an energy (eV) is an outlier, such as the paper's
+               `metrics.OUTLIER_THRESHOLD`; None: 3 times the MAE, of each quantity on this data set
+    """
     known = np.isfinite(result.force_true).all(1)  # a prediction that is not finite is kept, and reported as a reason
     error, sigma, number = result.force_error[known], result.force_sigma[known], result.number[known]
     labelled = np.isfinite(result.energy_true)
+    energy_error, energy_sigma = result.energy_error[labelled], result.energy_sigma[labelled]
+    limits = Limits.of(error, energy_error, threshold)
     values: Values = {
         "k": result.k,
         "n_frames": len(result.structures),
         "n_atoms": len(result.number),
         "n_frames_with_energy": int(labelled.sum()),
         "n_atoms_with_forces": int(known.sum()),
+        "force_threshold": limits.force if np.isfinite(limits.force) else None,
+        "energy_threshold": limits.energy if np.isfinite(limits.energy) else None,
     }
     reasons: dict[str, str] = {}
-    _note(values, reasons, component_metrics("force", error, sigma, threshold))
-    energy_error, energy_sigma = result.energy_error[labelled], result.energy_sigma[labelled]
-    _note(values, reasons, component_metrics("energy", energy_error, energy_sigma, threshold))
-    _note(values, reasons, _shares(result, known, labelled, threshold))
+    _note(values, reasons, component_metrics("force", error, sigma, limits.force))
+    _note(values, reasons, component_metrics("energy", energy_error, energy_sigma, limits.energy))
+    _note(values, reasons, _shares(result, known, labelled, limits))
     if not labelled.any() and any(s.energy is not None for s in result.structures):
         why = "energies of these molecules are known only up to a constant: none was in the training set"
         reasons.update({key: why for key in reasons if key.startswith("energy_")})
-    values["per_atom"] = _per_atom(result, error, sigma, labelled, threshold)
+    values["per_atom"] = _per_atom(result, error, sigma, labelled, limits)
     values["per_species"] = {
-        symbol(int(z)): _plain(component_metrics("force", error[number == z], sigma[number == z], threshold))
+        symbol(int(z)): _plain(component_metrics("force", error[number == z], sigma[number == z], limits.force))
         | {"n_atoms": int((number == z).sum())}
         for z in np.unique(number)
     }
@@ -116,8 +143,8 @@ def in_unit(values: Mapping[str, Any], unit: float) -> Values:
     return converted
 
 
-def _shares(result: Evaluated, known: np.ndarray, labelled: np.ndarray, threshold: float) -> dict[str, Metric]:
-    def outliers(error: np.ndarray) -> float:
+def _shares(result: Evaluated, known: np.ndarray, labelled: np.ndarray, limits: Limits) -> dict[str, Metric]:
+    def outliers(error: np.ndarray, threshold: float) -> float:
         if not error.size:
             raise Undefined("no labels")
         return float((~(np.abs(error) <= threshold)).mean())
@@ -126,16 +153,14 @@ def _shares(result: Evaluated, known: np.ndarray, labelled: np.ndarray, threshol
         return (metrics.sharpness(part) / metrics.sharpness(whole)) ** 2
 
     return {
-        "force_outlier_share": lambda: outliers(result.force_error[known]),
-        "energy_outlier_share": lambda: outliers(result.energy_error[labelled]),
+        "force_outlier_share": lambda: outliers(result.force_error[known], limits.force),
+        "energy_outlier_share": lambda: outliers(result.energy_error[labelled], limits.energy),
         "force_epistemic_share": lambda: epistemic(result.force_epistemic, result.force_sigma),
         "energy_epistemic_share": lambda: epistemic(result.energy_epistemic, result.energy_sigma),
     }
 
 
-def _per_atom(
-    result: Evaluated, error: np.ndarray, sigma: np.ndarray, labelled: np.ndarray, threshold: float
-) -> Values:
+def _per_atom(result: Evaluated, error: np.ndarray, sigma: np.ndarray, labelled: np.ndarray, limits: Limits) -> Values:
     """Forces as vectors: length of the error against √(σx² + σy² + σz²); energies divided by the number of atoms."""
     length, width = np.linalg.norm(error, axis=1), np.linalg.norm(sigma, axis=1)
     size = np.bincount(result.frame, minlength=len(result.energy_true))[labelled]
@@ -146,7 +171,7 @@ def _per_atom(
             "force_mae": lambda: metrics.mean_absolute_error(length),
             "force_rmse": lambda: metrics.root_mean_square_error(length),
             "force_mll": lambda: 3 * metrics.mean_log_likelihood(error, sigma),
-            "force_auc": lambda: metrics.outlier_auc(length, width, threshold),
+            "force_auc": lambda: metrics.outlier_auc(length, width, limits.vector),
             "force_spearman": lambda: metrics.spearman(length, width),
             "force_miscalibration_area": lambda: calibration.miscalibration_area(place()),
             "energy_mae": lambda: metrics.mean_absolute_error(shared),

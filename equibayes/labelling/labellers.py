@@ -21,6 +21,7 @@ from equibayes.errors import InputError
 from equibayes.labelling.blas import preload_environment
 from equibayes.labelling.engine_process import Died, EngineProcess, TookTooLong
 from equibayes.labelling.engines import resolve
+from equibayes.plural import counted
 
 TIME_LIMIT_S = 600.0
 """Default time limit for one structure."""
@@ -148,7 +149,7 @@ class Labeller:
 def _fault(energy: float, forces: FloatArray, stress: FloatArray | None, atoms: int) -> str:
     """Why an answer cannot be a label; empty if it can."""
     if forces.shape != (atoms, 3):
-        return f"forces of shape {forces.shape} for {atoms} atoms"
+        return f"forces of shape {forces.shape} for {counted(atoms, 'atom')}"
     if not np.isfinite(energy):
         return f"energy is {energy}"
     if not np.isfinite(forces).all():

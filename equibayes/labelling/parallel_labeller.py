@@ -19,6 +19,7 @@ from typing import Any
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.labelling.labellers import START_LIMIT_S, TIME_LIMIT_S, Label, Labeller, Refusal
+from equibayes.plural import counted
 
 LOST_WORKERS = 5
 """How often a structure is restarted after the loss of its worker."""
@@ -174,7 +175,7 @@ class ParallelLabeller:
             if job.lost <= LOST_WORKERS:
                 self._waiting.append(digest)
             else:
-                job.answer = Refusal(f"its worker was lost {job.lost} times ({words})", seconds)
+                job.answer = Refusal(f"its worker was lost {counted(job.lost, 'time')} ({words})", seconds)
             return
         self._idle.append(job.worker)
         if isinstance(answer, Refusal) and job.refused < self.retries:

@@ -8,6 +8,8 @@ from ase.calculators.calculator import CalculationFailed, Calculator, all_change
 from ase.units import Bohr, Hartree
 from pyscf import dft, gto
 
+from equibayes.plural import counted
+
 
 class PySCF(Calculator):
     """Kohn-Sham energies and forces of one molecule.
@@ -58,7 +60,7 @@ class PySCF(Calculator):
         field = self._mean_field(self._molecule(self.atoms))
         energy = field.kernel(dm0=self._density)
         if not field.converged:
-            raise CalculationFailed(f"not self-consistent after {self.parameters['max_cycle']} cycles")
+            raise CalculationFailed(f"not self-consistent after {counted(self.parameters['max_cycle'], 'cycle')}")
         self._density = field.make_rdm1()
         slope = field.nuc_grad_method()
         # the grid moves with the atoms; without its response the forces are wrong by some meV/Å

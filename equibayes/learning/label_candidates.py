@@ -25,6 +25,7 @@ from equibayes.errors import InputError
 from equibayes.files import make_folder, remove_leftovers, write_text
 from equibayes.labelling.labellers import LabelSource, Refusal
 from equibayes.learning.screen import too_close
+from equibayes.plural import counted
 from equibayes.run.progress import Display, Silent
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.oracle import Query, Reply
@@ -118,7 +119,7 @@ class LabelCandidates:
         assert label.forces is not None
         error = float(np.sqrt(np.square(query.results["forces"] - label.forces).mean()))
         words = f"σ {1e3 * query.deviation.largest:.1f} meV/Å, error {1e3 * error:.1f} meV/Å (RMS)"
-        self.display.say(f"step {query.step}: {words}; {len(self.labels) + 1} labels")
+        self.display.say(f"step {query.step}: {words}; {counted(len(self.labels) + 1, 'label')}")
         return error
 
     def _learn(self, query: Query, label: Structure) -> Reply:

@@ -30,6 +30,7 @@ from equibayes.learning.screen import STATES, screen, sound
 from equibayes.learning.select import Choice, deviations, select_structures
 from equibayes.learning.settings import LearnConfig
 from equibayes.learning.study import Inputs, check_same_study, with_species
+from equibayes.plural import counted
 from equibayes.posterior.center import load_center
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import predict
@@ -122,7 +123,9 @@ class Learner:
     def _label(self, current: Round) -> None:
         wanted = current.asked()
         if wanted:
-            self.say(f"round {current.number}: {len(wanted)} structures to label with {self.config.labeller}")
+            self.say(
+                f"round {current.number}: {counted(len(wanted), 'structure')} to label with {self.config.labeller}"
+            )
         for number, why in current.label(self.labeller):
             if why:
                 self.say(f"structure {number} ({wanted[number].source or 'proposed'}) has no label: {why}")
@@ -130,7 +133,7 @@ class Learner:
         if wanted and not new:
             current.forget_failures()
             raise InputError(
-                f"round {current.number}: none of {len(wanted)} structures could be labelled ({failures[0]}); "
+                f"round {current.number}: none of {counted(len(wanted), 'structure')} could be labelled ({failures[0]}); "
                 "fix the labeller and run the same command again"
             )
         slow = len(wanted) - len(new) - len(failures)
@@ -164,7 +167,7 @@ class Learner:
         run = self.where.to(current.posterior, resume_if_begun=True)
         warm = before is not None and self.config.resample.warm
         self.say(
-            f"round {current.number}: sampling with {len(train)} labels"
+            f"round {current.number}: sampling with {counted(len(train), 'label')}"
             + (", from the samples of the previous round" if warm else ", from random weights")
         )
         if before is None or not warm:
@@ -194,10 +197,10 @@ class Learner:
             return None
         asked = self._asked(current)
         if current.number >= config.rounds:
-            return "1 round is done" if config.rounds == 1 else f"{config.rounds} rounds are done"
+            return f"{counted(config.rounds, 'round')} {'is' if config.rounds == 1 else 'are'} done"
         left = config.per_round if config.budget is None else min(config.per_round, config.budget - len(asked))
         if left < 1:
-            return f"the budget of {config.budget} labels is spent"
+            return f"the budget of {counted(config.budget or 0, 'label')} is spent"
         trust = Trust.of(config.select.trust_lo, config.select.trust_hi, posterior)
         seed = int(np.random.SeedSequence([config.sample.seed, following.number]).generate_state(1)[0])
         proposals = self.proposer(posterior, trust, following.path / "md", seed)

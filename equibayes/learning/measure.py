@@ -8,6 +8,7 @@ import numpy as np
 from equibayes.data.dataset import Dataset
 from equibayes.evaluation import metrics
 from equibayes.evaluation.evaluated import evaluate
+from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
 
 
@@ -34,7 +35,7 @@ def errors_on(posterior: Posterior, test: Dataset, device: str) -> dict[str, Any
 
 
 def error_words(measured: dict[str, Any]) -> str:
-    words = f"{measured['labels']} labels"
+    words = f"{counted(measured['labels'], 'label')}"
     if measured.get("force_mae") is not None and measured.get("force_sigma") is not None:
         error, sigma = 1e3 * measured["force_mae"], 1e3 * measured["force_sigma"]
         words += f", force error {error:.1f} meV/Å (MAE), predicted σ {sigma:.1f} meV/Å (RMS)"

@@ -26,6 +26,7 @@ from equibayes.errors import InputError
 from equibayes.labelling.labellers import TIME_LIMIT_S, LabelSource
 from equibayes.learning.label_candidates import LabelCandidates
 from equibayes.learning.resample import ResampleSettings, resample
+from equibayes.plural import counted
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.sample import frame_mark
 from equibayes.run import Run
@@ -141,7 +142,7 @@ def training_frames(posterior: Posterior, data: Dataset) -> Dataset:
     missing = len(marks) - len({frame_mark(structure) for structure in own})
     if missing:
         raise InputError(
-            f"{data.name}: {missing} of {len(marks)} frames that the posterior was sampled from are not in it; "
+            f"{data.name}: {missing} of {counted(len(marks), 'frame')} that the posterior was sampled from are not in it; "
             "name the data it was sampled from"
         )
     return Dataset(own, data.name, data.isolated_atoms)

@@ -12,6 +12,7 @@ from equibayes.data.extxyz import read_exact
 from equibayes.data.structures import Structure
 from equibayes.files import make_folder
 from equibayes.learning.settings import MdSettings
+from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
 from equibayes.simulate.trust import Trust
 
@@ -74,7 +75,7 @@ class MdProposer:
             start = self.starts[origin].to_atoms()
             result = run_md(calculator, start, conditions, self.settings.steps, path, watch=watch, overwrite=True)
             ended = f", {result.ended}" if result.ended else ""
-            self.say(f"trajectory {number}: {result.step} of {self.settings.steps} steps{ended}")
+            self.say(f"trajectory {number}: {result.step} of {counted(self.settings.steps, 'step')}{ended}")
             # the frames contain predictions, which are not labels
             found += [bare(structure) for structure in read_exact(path)]
         return found

@@ -98,6 +98,16 @@ class NequIP:
             energy = energy + (species_mask.expand(chains, -1, -1).to(length) @ weights["shift"].to(length))[:, :, 0]
         return energy * self.energy_scale.like(energy)[graph.species], scalars
 
+    def energies_of_atoms(
+        self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Energies [K, N] in eV, without derivatives."""
+        chains = weights["embedding"].shape[0]
+        geometry = edge_geometry(graph.vector, self.config.l_max)
+        harmonics = geometry.harmonics.to(weights["embedding"]).expand(chains, -1, -1, -1)
+        length = geometry.length.expand(chains, -1, -1)
+        return self.atomic_energies(weights, graph, length, harmonics, feature_mask)[0]
+
     def __call__(
         self, weights: Weights, graph: Graph, *, differentiable: bool = False, feature_mask: torch.Tensor | None = None
     ) -> NetworkOutput:

@@ -11,6 +11,7 @@ import torch
 from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.posterior import conformal
 from equibayes.posterior.calibration import METHODS, Calibrated, Calibration, Rescaling
 from equibayes.posterior.choose import choose, coverage
@@ -27,7 +28,7 @@ def calibrate(
     data: Dataset,
     *,
     method: str = "auto",
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = None,
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> Posterior:
     """The posterior with a calibration for energies and for forces, found on labelled frames it did not learn from.
@@ -86,7 +87,7 @@ def _unusable(residuals: Residuals) -> str:
     """Why nothing can be learned from these errors; empty if it can."""
     count = len(residuals.frames)
     if count < FEWEST_FRAMES:
-        return f"{count or 'no'} labelled frames, {FEWEST_FRAMES} are needed to calibrate on"
+        return f"{counted(count or 'no', 'labelled frame')}, {FEWEST_FRAMES} are needed to calibrate on"
     if not np.isfinite(residuals.error).all() or not (residuals.sigma.total > 0).all():
         return "some predictions are not finite or have no σ"
     if not residuals.error.any():

@@ -6,7 +6,7 @@
 | energy_std, energy_epistemic, energy_aleatoric      | info       | eV    | standard deviations                  |
 | forces_std, forces_epistemic, forces_aleatoric      | arrays     | eV/Å  | per component                        |
 | atom_sigma                                          | arrays     | eV/Å  | per atom: √ mean forces_std²         |
-| stress_std                                          | info       | eV/Å³ | 3 × 3, not calibrated                |
+| stress_std, stress_epistemic                        | info       | eV/Å³ | 3 × 3, equal, not calibrated         |
 | energy_interval, forces_interval, interval_coverage | on request |       | half widths at this coverage         |
 | energy_ensemble, forces_ensemble, stress_ensemble   | on request |       | samples last: [k], [n, 3·k], [9·k]   |
 | energy_up_to_a_constant                             | info       |       | T if the reference lacks the formula |
@@ -58,7 +58,7 @@ def _frame(structure: Structure, prediction: Prediction, level: float | None) ->
         arrays[f"forces_{name}"] = getattr(prediction, f"forces_{name}")
     arrays["atom_sigma"] = np.sqrt(np.square(prediction.forces_std).mean(1))
     if prediction.stress is not None:
-        info["stress_std"] = prediction.stress_std
+        info |= {"stress_std": prediction.stress_std, "stress_epistemic": prediction.stress_epistemic}
     if not prediction.energy_known:
         info["energy_up_to_a_constant"] = True
     if level is not None:

@@ -28,6 +28,7 @@ from equibayes.data.reference import EnergyReference
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig
+from equibayes.plural import counted
 from equibayes.posterior.upgrade import posterior_1_to_2, posterior_2_to_3
 from equibayes.version import __version__
 
@@ -72,6 +73,15 @@ class Posterior:
     dropout: float = 0.0
     version: str = __version__
 
+    def __repr__(self) -> str:
+        network, calibrated = self.network, "calibrated" if self.calibration else "not calibrated"
+        chains = counted(len(set(self.chain.tolist())), "chain")
+        return (
+            f"Posterior({counted(len(self), 'sample')} from {chains}; species {' '.join(network.type_names)}; {calibrated};\n"
+            f"          NequIP: {counted(network.num_layers, 'layer')}, l ≤ {network.l_max}, cutoff {network.r_max:g} Å, "
+            f"{self.samples.shape[1]} weights)"
+        )
+
     @cached_property
     def model(self) -> StochasticModel:
         return StochasticModel(self.network)
@@ -87,7 +97,7 @@ class Posterior:
     def subset(self, k: int) -> "Posterior":
         """The first k samples, taken in turn from the chains."""
         if not 1 <= k <= len(self):
-            raise InputError(f"k={k}: this posterior has {len(self)} samples")
+            raise InputError(f"k={k}: this posterior has {counted(len(self), 'sample')}")
         return self.take(range(k))
 
     def take(self, numbers: Sequence[int]) -> "Posterior":
@@ -96,14 +106,18 @@ class Posterior:
         tangent = None if self.tangent is None else self.tangent[own]
         return replace(self, samples=self.samples[own], chain=self.chain[own], step=self.step[own], tangent=tangent)
 
-    def predict(self, structures: Any, *, members: bool = False) -> Any:
-        """A `Prediction` for one structure (ASE atoms or ours), a list of them for a list."""
+    def predict(self, structures: Any, *, members: bool = False, device: torch.device | str | None = None) -> Any:
+        """A `Prediction` for one structure (ASE atoms or ours), a list of them for a list.
+
+        members  also the prediction of every sample
+        device   cpu, cuda, …; None: a GPU if there is one
+        """
         from equibayes.posterior.predict import predict
 
         single = not isinstance(structures, (list, tuple, Dataset))
         given = [structures] if single else structures
         ours = [s if isinstance(s, Structure) else Structure.from_atoms(s) for s in given]
-        predictions = list(predict(self, ours, members=members))
+        predictions = list(predict(self, ours, members=members, device=device))
         return predictions[0] if single else predictions
 
     def save(self, path: str | Path, *, half_precision: bool = False) -> None:

@@ -17,6 +17,7 @@ import torch
 from equibayes.bayes.model import ModelOutput
 from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.structures import Structure
+from equibayes.device import choose_device
 from equibayes.engine.interface import DynamicsOutput
 from equibayes.engine.select import make_predictor
 from equibayes.posterior.calibration import Calibration, Intervals, gaussian_width
@@ -36,10 +37,13 @@ class Prediction:
 
     energy, energy_std, energy_epistemic, energy_aleatoric     numbers
     forces, forces_std, forces_epistemic, forces_aleatoric     [n, 3]
-    stress, stress_std                                         [3, 3], epistemic alone; None without a volume
+    stress, stress_std, stress_epistemic                       [3, 3]; None without a volume
     energy_known  False where the energy holds only up to a constant (see data/reference.py)
     members       with `members=True`: energies [k], forces [k, n, 3], stress [k, 3, 3] of each sample
     intervals     used by `interval` if the posterior is calibrated
+
+    The model has no noise term for stress: `stress_std` is `stress_epistemic`.  `energy_uncertainty`,
+    `forces_uncertainty` and `stress_uncertainty`, ASE's names, are the same numbers as `*_std`.
     """
 
     energy: float
@@ -56,6 +60,26 @@ class Prediction:
     members: dict[str, np.ndarray] | None = None
     intervals: Intervals | None = None
 
+    @property
+    def stress_epistemic(self) -> np.ndarray | None:
+        """[3, 3] eV/Å³."""
+        return self.stress_std
+
+    @property
+    def energy_uncertainty(self) -> float:
+        """`energy_std` under ASE's name."""
+        return self.energy_std
+
+    @property
+    def forces_uncertainty(self) -> np.ndarray:
+        """`forces_std` under ASE's name."""
+        return self.forces_std
+
+    @property
+    def stress_uncertainty(self) -> np.ndarray | None:
+        """`stress_std` under ASE's name."""
+        return self.stress_std
+
     def interval(self, level: float) -> tuple[float, np.ndarray]:
         """Half widths of intervals around energy and forces ([n, 3]) that hold the truth with probability `level`.
 
@@ -68,9 +92,16 @@ class Prediction:
 
 
 def predict(
-    posterior: Posterior, structures: Iterable[Structure], *, members: bool = False, device: torch.device | str = "cpu"
+    posterior: Posterior,
+    structures: Iterable[Structure],
+    *,
+    members: bool = False,
+    device: torch.device | str | None = None,
 ) -> Iterator[Prediction]:
-    """Predictions one after the other, for any number of structures in bounded memory."""
+    """Predictions one after the other, for any number of structures in bounded memory.
+
+    device  cpu, cuda, …; None: a GPU if there is one
+    """
     for (prediction,) in predict_each(posterior, structures, [len(posterior)], members=members, device=device):
         yield prediction
 
@@ -81,7 +112,7 @@ def predict_each(
     ks: Sequence[int],
     *,
     members: bool = False,
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = None,
 ) -> Iterator[tuple[Prediction, ...]]:
     """For every structure the predictions of the first k samples, for each k of `ks`: one pass for all of them."""
     ready = ReadyPosterior(posterior, device, k=max(ks))
@@ -94,12 +125,17 @@ class ReadyPosterior:
     """A posterior on a device with its weights prepared once, for many predictions."""
 
     def __init__(
-        self, posterior: Posterior, device: torch.device | str, dtype: torch.dtype | None = None, k: int | None = None
+        self,
+        posterior: Posterior,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None = None,
+        k: int | None = None,
     ) -> None:
-        """dtype: of the arithmetic (default: the network's);  k: the first k samples (default: all)."""
+        """device: None for a GPU if there is one;  dtype: of the arithmetic (default: the network's);  k: the first k
+        samples (default: all)."""
         self.posterior = posterior
         chosen = posterior.subset(len(posterior) if k is None else k)
-        sets, self.steps = chosen.samples.to(device, dtype), None
+        sets, self.steps = chosen.samples.to(choose_device(device), dtype), None
         if chosen.tangent is not None:
             sets, self.steps = weight_sets(sets, chosen.tangent.to(sets.device))
         self.samples = sets  # three weight sets per sample where it is linearised
@@ -121,6 +157,28 @@ class ReadyPosterior:
         # geometry stays in float64, whatever the precision of the weights: rounding would make the energy rough
         output = self._evaluate(frames, graph.to(self.samples.device))
         yield from zip(*(_split(self.posterior, self.calibration, frames, output.first(k), members) for k in ks))
+
+    @torch.no_grad()
+    def atomic_energies(self, structure: Structure, graph: Graph) -> np.ndarray:
+        """[n] eV, the mean over the samples; their sum is the energy of the structure.
+
+        Reference energies that belong to a whole formula are shared equally.  Never by a fused engine, which has sums.
+        """
+        numbers, reference = structure.numbers, self.posterior.reference
+        network, placed = self.posterior.model.network, graph.to(self.samples.device)
+        mask = None
+        if self.posterior.dropout:
+            channels = self.posterior.network.channels[0]
+            mask = prediction_masks(self.posterior.dropout, self.samples, [len(structure)], channels)
+        own = (
+            network.energies_of_atoms(self.weights, placed, feature_mask=mask)
+            .double()
+            .mean(0)[: len(structure)]
+            .cpu()
+            .numpy()
+        )
+        shifts = np.array([reference.shifts.get(int(z), 0.0) for z in numbers])
+        return own + shifts + (reference.total(numbers) - shifts.sum()) / len(structure)
 
     @property
     def edges_at_once(self) -> int:

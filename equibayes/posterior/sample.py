@@ -12,6 +12,7 @@ from equibayes.data.narrow import narrow_range
 from equibayes.data.several import Given
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.posterior.center import load_center
 from equibayes.posterior.file import Posterior
 from equibayes.run import Run
@@ -22,6 +23,7 @@ from equibayes.run.cluster.maker import Maker
 from equibayes.run.cluster.pool import NOT_POOLED, Pool
 from equibayes.run.frames import Validation, frames_of
 from equibayes.run.loop import run as run_chains
+from equibayes.run.origin import Origin
 from equibayes.run.prepare import Prepared, prepare
 from equibayes.run.settings import SampleConfig, sample_config
 from equibayes.run.state import RunState
@@ -54,21 +56,30 @@ def sample(
         raise TypeError(f"{', '.join(options)}: part of `run`, which is given")
     frames, apart, config = frames_of(data, validation, config or sample_config())
     prepared = prepare(frames, config, apart, load_center(config.prior.center))
-    return sample_prepared(prepared, frames, run or Run(**options))
+    return sample_prepared(prepared, frames, run or Run(**options), origin=Origin.of(frames, apart))
 
 
-def sample_prepared(prepared: Prepared, data: Dataset, run: Run, *, start: torch.Tensor | None = None) -> Posterior:
-    """The same once everything before the first step is settled; start: weights [K, P] to begin with, if not random."""
+def sample_prepared(
+    prepared: Prepared, data: Dataset, run: Run, *, start: torch.Tensor | None = None, origin: Origin | None = None
+) -> Posterior:
+    """The same once everything before the first step is settled.
+
+    start   weights [K, P] to begin with, if not random
+    origin  where the data came from, to be kept in the folder of the run
+    """
     if run.cluster is not None:
-        return _on_cluster(prepared, data, run, run.cluster, start)
-    return sample_chains(make_chains(prepared, data, run.on, start=start), run, lambda state: gather(prepared, state))
+        return _on_cluster(prepared, data, run, run.cluster, start, origin)
+    chains = make_chains(prepared, data, run.on, start=start)
+    return sample_chains(chains, run, lambda state: gather(prepared, state), origin)
 
 
-def sample_chains(chains: Chains, run: Run, finish: Callable[[RunState], Posterior]) -> Posterior:
+def sample_chains(
+    chains: Chains, run: Run, finish: Callable[[RunState], Posterior], origin: Origin | None = None
+) -> Posterior:
     """Run the chains to their end, make a posterior of the last state, and write it where an output is named."""
-    with run.opened(chains.config) as folder:
+    with run.opened(chains.config, origin) as folder:
         output = chains.config.output
-        store = FolderStore(folder, resume=run.resume, tensorboard=output.tensorboard) if folder else None
+        store = FolderStore(folder, resume=run.resume, output=output) if folder else None
         posterior = finish(run_chains(chains, store, run.screen))
         if run.output is not None:
             posterior.save(run.output, half_precision=output.half_precision)
@@ -76,13 +87,22 @@ def sample_chains(chains: Chains, run: Run, finish: Callable[[RunState], Posteri
 
 
 def _on_cluster(
-    prepared: Prepared, data: Dataset, run: Run, options: ClusterOptions, start: torch.Tensor | None
+    prepared: Prepared,
+    data: Dataset,
+    run: Run,
+    options: ClusterOptions,
+    start: torch.Tensor | None,
+    origin: Origin | None,
 ) -> Posterior:
     """Chains on the devices of a cluster."""
     config = prepared.config
+    if config.burn_in.patience is not None:
+        raise InputError("burn_in.patience compares all chains, which --cluster keeps apart; leave one of the two out")
     if options.shards > len(prepared.train):
-        raise InputError(f"--shards {options.shards}: more than the {len(prepared.train)} frames to learn from")
-    with run.opened(config) as kept, tempfile.TemporaryDirectory(prefix="equibayes-") as temporary:
+        raise InputError(
+            f"--shards {options.shards}: more than the {counted(len(prepared.train), 'frame')} to learn from"
+        )
+    with run.opened(config, origin) as kept, tempfile.TemporaryDirectory(prefix="equibayes-") as temporary:
         folder = kept or Path(temporary)
 
         def so_far(pool: Pool) -> None:
@@ -98,7 +118,7 @@ def _on_cluster(
                 options=options,
                 folder=folder,
                 display=run.screen,
-                tensorboard=config.output.tensorboard,
+                output=config.output,
                 on_sample=so_far,
             ).run(resume=run.resume)
         state = pool.state()

@@ -5,6 +5,7 @@ from typing import Any
 
 from equibayes.config import build
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import VERSION, Posterior, load, read
 from equibayes.run.settings import SampleConfig
@@ -78,7 +79,8 @@ def _data_lines(posterior: Posterior) -> list[Line]:
         return [("data", "unknown")]
     validation = data.get("validation_name", data["name"])  # earlier files have held-back frames alone
     apart = "held back" if validation == data["name"] else f"of {validation} to validate"
-    learned = f"{data['frames']} frames with {data['atoms']} atoms to learn from, {data['validation_frames']} {apart}"
+    frames = f"{counted(data['frames'], 'frame')} with {counted(data['atoms'], 'atom')}"
+    learned = f"{frames} to learn from, {data['validation_frames']} {apart}"
     return [
         ("data", f"{data['name']}: {learned}"),
         ("", f"fingerprint {data['fingerprint'][:16]}…; species {', '.join(posterior.network.type_names)}"),
@@ -90,8 +92,8 @@ def _network(posterior: Posterior) -> str:
     features = ", ".join(map(str, network.channels)) if isinstance(network.num_features, list) else network.num_features
     parity = "both parities" if network.parity else "one parity"
     return (
-        f"NequIP with {network.num_layers} layers, l ≤ {network.l_max}, {parity}, {features} features, cutoff "
-        f"{network.r_max:g} Å: {posterior.samples.shape[1]} weights ({network.model_dtype})"
+        f"NequIP with {counted(network.num_layers, 'layer')}, l ≤ {network.l_max}, {parity}, {features} features, cutoff "
+        f"{network.r_max:g} Å: {counted(posterior.samples.shape[1], 'weight')} ({network.model_dtype})"
     )
 
 
@@ -103,7 +105,7 @@ def _run_lines(posterior: Posterior) -> list[Line]:
     except (InputError, KeyError):
         return []
     burn_in, cycles, prior = config.burn_in, config.cycles, config.prior
-    steps = f"{schedule.total_steps} steps: burn-in {schedule.burn_in_steps}"
+    steps = f"{counted(schedule.total_steps, 'step')}: burn-in {schedule.burn_in_steps}"
     steps += f" (batch {burn_in.batch_size}, mass frozen at {schedule.freeze_mass_at})"
     if schedule.cycles.count:
         shape = f"{cycles.kind}, peak {cycles.peak:g}, batch {cycles.batch_size}"
@@ -117,7 +119,7 @@ def _run_lines(posterior: Posterior) -> list[Line]:
 def _samples(posterior: Posterior, stored: str) -> str:
     chains, steps = posterior.chain.tolist(), posterior.step.tolist()
     count = len(set(chains))
-    source = f"{count} chains" if count > 1 else "1 chain: its uncertainty is that of one solution"
+    source = counted(count, "chain") + ("" if count > 1 else ": its uncertainty is that of one solution")
     first, last = min(steps) + 1, max(steps) + 1
     taken = f"after step {first}" if first == last else f"between steps {first} and {last}"
     return f"{len(posterior)} from {source}, taken {taken}, stored as {stored}"
@@ -157,14 +159,14 @@ def _convergence_lines(posterior: Posterior) -> list[Line]:
         lines.append(("temperature", f"{kinetic:.2f} of the momenta ({target:g} is right){bound}"))
     events = verdict.get("events", [])
     if events:
-        lines.append(("guard", f"acted {len(events)} times, first: {events[0]}"))
+        lines.append(("guard", f"acted {counted(len(events), 'time')}, first: {events[0]}"))
     return lines
 
 
 def _reference_lines(posterior: Posterior) -> list[Line]:
     reference = posterior.reference.to_dict()
     shifts = ", ".join(f"{name} {energy:.4f}" for name, energy in reference["shifts"].items())
-    offsets = f"; offsets of {len(reference['offsets'])} formulas" if reference["offsets"] else ""
+    offsets = f"; offsets of {counted(len(reference['offsets']), 'formula')}" if reference["offsets"] else ""
     lines = [("energy", f"reference {reference['kind']}: {shifts} eV{offsets}")]
     if posterior.reference.undetermined:  # one molecule alone: the single numbers mean nothing, only their sum does
         alike = "the data do not tell these elements apart"
@@ -183,7 +185,7 @@ def _calibration(posterior: Posterior) -> str:
         f"{word} {part.method}" + ("" if part.method == "none" else f" (σ × {part.choice['factor']:.2f})")
         for word, part in (("forces", found.forces), ("energies", found.energy))
     )
-    return f"{', '.join(parts)}; on {found.data['name']}, {found.data['frames']} frames"
+    return f"{', '.join(parts)}; on {found.data['name']}, {counted(found.data['frames'], 'frame')}"
 
 
 def _range(values: list[float | None], unit: str = "meV/Å") -> str:

@@ -13,6 +13,7 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.resident import ResidentData
 from equibayes.data.splits import split
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.run.prepare import Prepared, make_prior
 from equibayes.run.settings import SampleConfig
 from equibayes.run.state import RunState
@@ -140,7 +141,7 @@ def make_chains(
 
 def describe_run(prepared: Prepared, data: Dataset, start: torch.Tensor | None = None) -> dict[str, Any]:
     """What identifies a run: its settings, its data, and the files and weights that it begins with."""
-    about: dict[str, Any] = {"config": prepared.config.to_dict(), "the data": data.fingerprint()}
+    about: dict[str, Any] = {"config": prepared.config.identity(), "the data": data.fingerprint()}
     about[VALIDATION] = prepared.validation.fingerprint()
     if start is not None:
         about["the start"] = hashlib.sha256(checked_start(start, prepared).numpy().tobytes()).hexdigest()
@@ -164,6 +165,7 @@ def checked_start(start: torch.Tensor, prepared: Prepared) -> torch.Tensor:
     shape, size = tuple(start.shape), prepared.model.layout.size
     if shape != (prepared.config.chains, size):
         raise InputError(
-            f"a start of shape {shape} does not fit {prepared.config.chains} chains with {size} weights each; use the same network"
+            f"a start of shape {shape} does not fit {counted(prepared.config.chains, 'chain')} with "
+            f"{counted(size, 'weight')} each; use the same network"
         )
     return start.detach().cpu().to(getattr(torch, prepared.network.model_dtype)).contiguous()

@@ -12,6 +12,7 @@ import torch
 
 from equibayes import tensor_file
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.run.upgrade import checkpoint_1_to_2
 
 FORMAT = "equibayes-checkpoint"
@@ -46,7 +47,7 @@ def load_newest(folder: Path, say: Callable[[str], None] = print) -> Checkpoint:
             say(f"{damage}; " + (f"falling back to {before.name}" if before else "there is none before it"))
     if candidates:
         raise InputError(
-            f"{folder}: none of its {len(candidates)} checkpoints can be read; start over with --overwrite"
+            f"{folder}: none of its {counted(len(candidates), 'checkpoint')} can be read; start over with --overwrite"
         )
     raise InputError(f"{folder}: no checkpoint to resume from; start without --resume")
 

@@ -80,4 +80,6 @@ def _unseen(validation: Dataset, train: Dataset) -> Dataset:
     count = f"{len(validation) - len(kept)} of {len(validation)} frames"
     message = f"{validation.name}: {count} are training frames too ({pair}) and are left out"
     warnings.warn(message, InputWarning, stacklevel=3)
-    return validation.subset(kept).noted(message)
+    left = validation.subset(kept).noted(message)
+    left.specs = validation.specs  # where the same frames will be left out again
+    return left

@@ -18,6 +18,7 @@ from equibayes.run import stationarity
 from equibayes.run.chains import Chains
 from equibayes.run.guard import Guard
 from equibayes.run.interrupt import Interrupted, collected_signals
+from equibayes.run.patience import Patience
 from equibayes.run.progress import Display, Silent
 from equibayes.run.recentre import SHIFT, TIMES, recentre
 from equibayes.run.records import make_record
@@ -82,6 +83,7 @@ class Loop:
         size = force_size(potential.data)
         self.guard = Guard(config.guard, config.sampler, potential.data_size, chains.key.chains, size, chains.blocks)
         self.rhythm = Rhythm.of(chains)
+        self.patience = Patience(config, chains.course.schedule, watched=chains.validation is not None)
 
     def run(self, stops: list[int]) -> RunState:
         state = self._resume_or_begin()
@@ -113,6 +115,7 @@ class Loop:
             if look.plan.collect:
                 self._collect(state)
             self._record(state, look)
+            self._stop_early(state)
             self.display.advance(state.step)
             rollback = state.copy()
             if time.monotonic() - last_saved >= self.chains.config.output.checkpoint_seconds:
@@ -124,7 +127,7 @@ class Loop:
             raise Interrupted(stops[0], rollback.step)
 
     def _looks(self, state: RunState, stops: list[int]) -> Iterator[Look[Evaluation]]:
-        """The steps, with a pause at every look."""
+        """The steps, with a pause at every look; they go on where the state is, which may have moved meanwhile."""
         chains, config = self.chains, self.chains.config
         stepper = self.stepper(
             chains.potential,
@@ -137,13 +140,21 @@ class Loop:
             average=None if state.average is None else MovingAverage(state.average, AVERAGE_DECAY),
             say=self.display.say,
         )
-        return looks(
-            stepper,
-            chains.course,
-            state.step,
-            lambda planned: torch.minimum(planned[:, None] * state.slowdown, state.cap),
-            lambda: bool(stops),
-        )
+        moved = True
+        while moved:
+            moved = False
+            for look in looks(
+                stepper,
+                chains.course,
+                state.step,
+                lambda planned: torch.minimum(planned[:, None] * state.slowdown, state.cap),
+                lambda: bool(stops),
+            ):
+                before = state.step
+                yield look
+                moved = state.step != before
+                if moved:
+                    break
 
     def _guard(self, state: RunState, rollback: RunState, begin: RunState, look: Look[Evaluation]) -> None:
         self._tell(state, self.guard.look(state, rollback, begin, look.plan, look.seen))
@@ -205,9 +216,25 @@ class Loop:
         due = self.rhythm.validations and (look.plan.collect or number % self.rhythm.validations == 0)
         if chains.validation is not None and due:
             record |= validate(model, state.sampler.position, chains.validation, ~state.failed)
+        weights = state.sampler.position if state.average is None else state.average
+        state.waited = self.patience.look(state.waited, record, weights)
         state.history.append(record)
         self.store.record(record)
         self.display.show(record)
+
+    def _stop_early(self, state: RunState) -> None:
+        """Skip the rest of a part of the burn-in in which the held-back error does not fall any more."""
+        patience, schedule = self.patience, self.chains.course.schedule
+        if not patience.over(state.waited, state.step):
+            return
+        self._tell(state, [patience.sentence(state.step)])
+        if state.waited.best is not None:
+            for weights in (state.sampler.position, state.average):
+                if weights is not None:
+                    weights.copy_(state.waited.best)
+        state.sampler.step.fill_(patience.end)
+        if patience.end - 1 in schedule.sample_steps:
+            self._collect(state)
 
     def _tell(self, state: RunState, messages: list[str]) -> None:
         for message in messages:

@@ -9,9 +9,12 @@ from pathlib import Path
 import torch
 
 from equibayes.config import template
+from equibayes.device import choose_device
 from equibayes.errors import InputError
 from equibayes.files import lock, make_folder, remove_leftovers, write_text
 from equibayes.run.cluster.connect import ClusterOptions
+from equibayes.run.origin import CONFIG, Origin
+from equibayes.run.origin import FILE as ORIGIN
 from equibayes.run.progress import Display, Silent
 from equibayes.run.settings import SampleConfig
 from equibayes.run.store import begun, clear, run_folder
@@ -39,7 +42,7 @@ class Run:
     @property
     def on(self) -> torch.device:
         """The device of a run without a cluster."""
-        return torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        return choose_device(self.device)
 
     @property
     def screen(self) -> Display:
@@ -74,8 +77,11 @@ class Run:
             )
 
     @contextmanager
-    def opened(self, config: SampleConfig) -> Iterator[Path | None]:
-        """The folder of the run, locked against other processes and cleared unless resumed.  None without an output."""
+    def opened(self, config: SampleConfig, origin: Origin | None = None) -> Iterator[Path | None]:
+        """The folder of the run, locked against other processes and cleared unless resumed.  None without an output.
+
+        origin  what the run is made from, to be kept in the folder
+        """
         self.check()
         if self.output is None:
             yield None
@@ -86,5 +92,10 @@ class Run:
             remove_leftovers(path.parent, escape(path.name))
             if not self.resume:
                 clear(folder)
-                write_text(folder / "config.yaml", template(config) + "\n")
+                write_text(folder / CONFIG, template(config) + "\n")
+                (folder / ORIGIN).unlink(missing_ok=True)
+                if origin is not None:
+                    replace(origin, output=path.name).write(folder)
+            elif origin is not None:
+                origin.moved(folder)
             yield folder

@@ -20,6 +20,7 @@ from equibayes.data.structures import Structure
 from equibayes.errors import InputError, InputWarning
 from equibayes.network.config import NetworkConfig
 from equibayes.network.scales import fit_scales, force_scale
+from equibayes.plural import counted
 from equibayes.run.settings import SampleConfig
 
 # what `fit_scales` fills in
@@ -110,6 +111,8 @@ def lay_out(
         warnings.warn(narrow, InputWarning, stacklevel=2)
     if (config.prior.center is None) != (center is None):
         raise ValueError(f"prior.center={config.prior.center}, but the network of the centre is {center}")
+    if not train.weights.any():
+        raise InputError(f"{train.name}: every frame to learn from has config_weight=0; give some a weight above 0")
     if reference is None:
         reference = fit_reference(train, config)
     told = config.network.per_type_energy_shifts
@@ -137,7 +140,7 @@ def hold_back(data: Dataset, held: int, seed: int) -> tuple[Dataset, Dataset]:
     out."""
     if len(data) - held < 1:
         raise InputError(
-            f"{data.name}: {len(data)} frames, of which data.validation={held} are held back, so that none is left to learn "
+            f"{data.name}: {counted(len(data), 'frame')}, of which data.validation={held} are held back, so that none is left to learn "
             "from; give more frames or lower data.validation"
         )
     parts = split(data, {"train": len(data) - held, "validation": held}, seed)

@@ -1,4 +1,4 @@
-"""Records of a run: the history in the posterior file, `metrics.jsonl`, TensorBoard events."""
+"""Records of a run: the history in the posterior file, and `metrics.jsonl`."""
 
 import json
 import time
@@ -14,6 +14,8 @@ from equibayes.bayes.potential import Evaluation
 from equibayes.errors import InputError
 from equibayes.files import reason, write_text
 from equibayes.network.weights import Layout
+from equibayes.run.settings import OutputSettings
+from equibayes.run.sinks import open_sinks
 from equibayes.sampling import diagnostics, sghmc
 from equibayes.sampling.schedule import StepPlan
 
@@ -71,9 +73,9 @@ def rounded(value: float) -> float | None:
 
 
 class MetricsLog:
-    """`metrics.jsonl`: one JSON object per line, with wall-clock time; optionally TensorBoard events as well."""
+    """`metrics.jsonl`: one JSON object per line, with wall-clock time; and whatever else the settings ask for."""
 
-    def __init__(self, folder: Path, *, keep_until: int, tensorboard: bool = False) -> None:
+    def __init__(self, folder: Path, *, keep_until: int, output: OutputSettings | None = None) -> None:
         """Continue the log of a run at step `keep_until`; later lines belong to steps that will be repeated."""
         self.path = folder / "metrics.jsonl"
         kept = [(line, entry) for line, entry in _entries(self.path) if entry["step"] <= keep_until]
@@ -81,7 +83,7 @@ class MetricsLog:
         before = kept[-1][1].get("seconds", 0.0) if kept else 0.0
         self.started = time.monotonic() - before
         self.file = self.path.open("a", encoding="utf-8")
-        self.events = _tensorboard(folder, keep_until) if tensorboard else None
+        self.sinks = [] if output is None else open_sinks(folder, keep_until, output)
 
     def write(self, record: dict[str, Any]) -> None:
         """Append one record; `seconds` is the time spent sampling so far, without interruptions."""
@@ -91,17 +93,14 @@ class MetricsLog:
             self.file.flush()
         except OSError as cause:
             raise InputError(f"{self.path}: {reason(cause)}") from cause
-        if self.events is not None:
-            for name, value in record.items():
-                for chain, number in enumerate(value if isinstance(value, list) else []):
-                    if isinstance(number, (int, float)):
-                        self.events.add_scalar(f"{name}/chain{chain}", number, record["step"])
+        for sink in self.sinks:
+            sink.write(record)
 
     def close(self) -> None:
         with suppress(OSError):  # on a full disk, closing tries again to write what `write` has reported
             self.file.close()
-        if self.events is not None:
-            self.events.close()
+        for sink in self.sinks:
+            sink.close()
 
 
 def _entries(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -114,12 +113,3 @@ def _entries(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         if isinstance(entry, dict) and isinstance(entry.get("step"), int):
             yield line, entry
-
-
-def _tensorboard(folder: Path, first_step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError("output.tensorboard: the tensorboard package is missing; pip install tensorboard") from None
-    # purge_step: events that a killed run wrote after its last checkpoint are not shown twice
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)

@@ -16,10 +16,13 @@ from equibayes.sampling.minibatch import steps_per_epoch
 from equibayes.sampling.schedule import BurnIn, Cycles, Schedule, whole_epochs
 from equibayes.sampling.sghmc import Integrator, Mass, SGHMCConfig
 
+READING = ("energy_key", "forces_key", "stress_key", "energy_unit", "length_unit", "force_unit")
+"""Settings of the section data that say how files are read; the names are those of `equibayes.data.read`."""
+
 
 @dataclass(frozen=True)
 class DataSettings:
-    """How energies are referred to zero, and how many frames are held back."""
+    """How files are read, how energies are referred to zero, and how many frames are held back."""
 
     energy_reference: str = setting(
         "auto",
@@ -28,6 +31,16 @@ class DataSettings:
     )
     given_energies: dict[str, float] = setting({}, "per-species energies, eV, for energy_reference: given")
     validation: int = setting(30, "frames held back to monitor the run and to calibrate afterwards", at_least=0)
+    energy_key: str | None = setting(None, "key of the energies in the file; none: REF_energy, else ASE's energy")
+    forces_key: str | None = setting(None, "key of the forces, likewise")
+    stress_key: str | None = setting(None, "key of the stress, or of the virial if its name says so")
+    energy_unit: str | None = setting(None, "energy unit of the file; none: as its format says, else eV")
+    length_unit: str | None = setting(None, "length unit of the file; none: as its format says, else Ang")
+    force_unit: str | None = setting(None, "force unit of the file; none: follows from the other two")
+
+    def reading(self) -> dict[str, Any]:
+        """Keys and units as keyword arguments of `equibayes.data.read`."""
+        return {name: getattr(self, name) for name in READING}
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,12 @@ class BurnInSettings:
         0.0, "fraction of the burn-in with the smaller batch below (0 in the paper)", at_least=0, at_most=1
     )
     early_batch_size: int = setting(4, "configurations per minibatch during that fraction", at_least=1)
+    patience: int | None = setting(
+        None,
+        "evaluations of the held-back frames without a lower force error after which the noise-free fraction ends "
+        "(at temperature 0: the training, with the best weights); none: never",
+        at_least=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -122,6 +141,9 @@ class OutputSettings:
     records: int = setting(400, "records of the history kept for the run", at_least=1)
     half_precision: bool = setting(False, "store samples as float16 (half the size; see docs for its effect)")
     tensorboard: bool = setting(False, "also write TensorBoard events (needs the tensorboard package)")
+    wandb: str | None = setting(
+        None, "project of Weights & Biases to report to as well (needs the wandb package); none: do not"
+    )
 
 
 @dataclass(frozen=True)
@@ -184,6 +206,12 @@ class SampleConfig:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def identity(self) -> dict[str, Any]:
+        """What must not change when a run is continued: not how the file is read, only what was in it counts."""
+        values = asdict(self)
+        values["data"] = {name: value for name, value in values["data"].items() if name not in READING}
+        return values
 
 
 def sample_config(preset: str | None = None, network: str | None = None, *layers: Mapping[str, Any]) -> SampleConfig:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from equibayes.run.checkpoint import Checkpoint
+from equibayes.run.patience import NEVER, Waited
 from equibayes.sampling import sghmc
 from equibayes.sampling.basis import Blocks
 
@@ -29,6 +30,7 @@ class RunState:
     kept       [n, K] bool  which of them count (a chain that failed gives none)
     history    records of the run, JSON-able, without wall-clock times
     events     what the guard did, in words
+    waited     of early stopping
     lost       why chains could not be run to their end, by number; on a cluster only
     """
 
@@ -44,6 +46,7 @@ class RunState:
     history: list[dict[str, Any]] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
     lost: dict[int, str] = field(default_factory=dict)
+    waited: Waited = NEVER
 
     @classmethod
     def start(cls, position: torch.Tensor, *, average: bool = False, blocks: Blocks = ()) -> "RunState":
@@ -78,6 +81,7 @@ class RunState:
             list(self.history),
             list(self.events),
             dict(self.lost),
+            self.waited,
         )
 
     def restore_chains(self, chains: torch.Tensor, earlier: "RunState") -> None:
@@ -100,6 +104,10 @@ class RunState:
         for number, (sample, kept) in enumerate(zip(self.samples, self.kept)):
             tensors[f"sample.{number}"], tensors[f"kept.{number}"] = sample, kept
         record = {"about": about, "samples": len(self.samples), "history": self.history, "events": self.events}
+        if self.waited is not NEVER:
+            record["waited"] = {"error": self.waited.error, "times": self.waited.times}
+            if self.waited.best is not None:
+                tensors["best"] = self.waited.best
         return Checkpoint(tensors, record)
 
     @classmethod
@@ -115,6 +123,14 @@ class RunState:
             kept=[tensors[f"kept.{n}"] for n in numbers],
             history=record["history"],
             events=record["events"],
+            waited=_waited(record, tensors, device),
             average=tensors["average"].to(device) if "average" in tensors else None,
             **{name: tensors[name] for name in TENSORS},  # type: ignore[arg-type]
         )
+
+
+def _waited(record: dict[str, Any], tensors: dict[str, torch.Tensor], device: torch.device | str) -> Waited:
+    """Of a checkpoint; those of runs without early stopping say nothing about it."""
+    if "waited" not in record:
+        return NEVER
+    return Waited(**record["waited"], best=tensors["best"].to(device) if "best" in tensors else None)

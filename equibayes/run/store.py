@@ -20,6 +20,7 @@ from equibayes.errors import InputError
 from equibayes.run import checkpoint
 from equibayes.run.checkpoint import Checkpoint
 from equibayes.run.records import MetricsLog
+from equibayes.run.settings import READING, OutputSettings
 
 CLUSTER_PLAN = "plan.json"
 """Only a run on a cluster has one."""
@@ -54,15 +55,15 @@ class Store:
 class FolderStore(Store):
     """Checkpoints and metrics in a folder.  Samples are part of the checkpoints."""
 
-    def __init__(self, folder: Path, *, resume: bool = False, tensorboard: bool = False) -> None:
-        self.folder, self.resume, self.tensorboard = folder, resume, tensorboard
+    def __init__(self, folder: Path, *, resume: bool = False, output: OutputSettings | None = None) -> None:
+        self.folder, self.resume, self.output = folder, resume, output
         self._log: MetricsLog | None = None
 
     def load(self, say: Callable[[str], None]) -> Checkpoint | None:
         return checkpoint.load_newest(self.folder, say) if self.resume else None
 
     def open(self, step: int) -> None:
-        self._log = MetricsLog(self.folder, keep_until=step, tensorboard=self.tensorboard)
+        self._log = MetricsLog(self.folder, keep_until=step, output=self.output)
 
     def record(self, record: dict[str, Any]) -> None:
         if self._log is not None:
@@ -106,14 +107,20 @@ def check_same_run(saved: dict[str, Any], now: dict[str, Any]) -> None:
     for key in changed:
         if key != VALIDATION:
             raise InputError(f"--resume: {key} changed since the run began; {remedy}")
-    before, after = _flat(saved.get("config", {})), _flat(now.get("config", {}))
-    for key in sorted(set(before) | set(after)):
-        if before.get(key) != after.get(key):
-            raise InputError(
-                f"--resume: {key} was {before.get(key)} when the run began and is {after.get(key)} now; {remedy}"
-            )
+    setting = changed_setting(saved.get("config", {}), now.get("config", {}))
+    if setting:
+        raise InputError(f"--resume: {setting}; {remedy}")
     if given:
         raise InputError(f"--resume: {VALIDATION} changed since the run began; {remedy}")
+
+
+def changed_setting(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """The first setting that differs, in words; empty if there is none.  One that is absent counts as none."""
+    was, now = _flat(before), _flat(after)
+    for key in sorted(set(was) | set(now)):
+        if key.removeprefix("data.") not in READING and was.get(key) != now.get(key):
+            return f"{key} was {was.get(key)} when the run began and is {now.get(key)} now"
+    return ""
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -45,6 +45,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.sampling import basis as eigenbasis
 from equibayes.sampling import mass as mass_rule
 from equibayes.sampling.basis import Blocks, matrix_blocks
@@ -263,7 +264,9 @@ def _add_noise(
 
 def _draw(key: NoiseKey, step: int, like: torch.Tensor, stream: int = 0) -> torch.Tensor:
     if len(key.chains) != len(like):
-        raise InputError(f"{len(key.chains)} chain identities were given for {len(like)} chains")
+        raise InputError(
+            f"{counted(len(key.chains), 'chain identity', 'chain identities')} for {counted(len(like), 'chain')}"
+        )
     return standard_normal(key, step, like.shape[1], stream=stream, dtype=like.dtype, device=like.device)
 
 

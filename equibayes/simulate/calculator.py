@@ -4,19 +4,24 @@
     atoms.get_forces()                                # eV/Å, the mean over the samples
     atoms.calc.results["forces_uncertainty"]          # [n, 3] eV/Å, standard deviations
 
-| result                                                 | shape  | unit  |                                        |
-|--------------------------------------------------------|--------|-------|----------------------------------------|
-| energy, free_energy                                    |        | eV    | the same                               |
-| forces                                                 | [n, 3] | eV/Å  |                                        |
-| stress                                                 | [6]    | eV/Å³ | Voigt, ASE's sign; periodic cells only |
-| energy_uncertainty, energy_epistemic, energy_aleatoric |        | eV    | total, spread of the samples, noise    |
-| forces_uncertainty, forces_epistemic, forces_aleatoric | [n, 3] | eV/Å  |                                        |
-| stress_uncertainty, stress_epistemic                   | [6]    | eV/Å³ | equal: stress has no noise             |
-| energy_ensemble, forces_ensemble, stress_ensemble      | …, k   |       | with `members=True`: samples last      |
+| result                             | shape  | unit  |                                                        |
+|------------------------------------|--------|-------|--------------------------------------------------------|
+| energy, free_energy                |        | eV    | equal                                                  |
+| energies                           | [n]    | eV    | per atom; on request, `atoms.get_potential_energies()` |
+| energy_known                       |        |       | False: defined only up to a constant                   |
+| forces                             | [n, 3] | eV/Å  |                                                        |
+| stress                             | [6]    | eV/Å³ | Voigt, ASE's sign; periodic cells only                 |
+| energy_std, _epistemic, _aleatoric |        | eV    | total, spread of the samples, noise                    |
+| forces_std, _epistemic, _aleatoric | [n, 3] | eV/Å  |                                                        |
+| stress_std, _epistemic             | [6]    | eV/Å³ | equal: stress has no noise                             |
+| energy_, forces_, stress_ensemble  | …, k   |       | with `members=True`: samples last                      |
+| trust_level, max_devi_f            |        | eV/Å  | with trust levels: the state of trust.py, and its σ    |
 
+`energy_uncertainty`, `forces_uncertainty` and `stress_uncertainty` are other names of `*_std`.
 All σ except that of stress are calibrated if the posterior file is.
 """
 
+import warnings
 from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
@@ -28,19 +33,25 @@ from ase.calculators.calculator import Calculator as AseCalculator
 from ase.calculators.calculator import PropertyNotImplementedError, all_changes
 from ase.outputs import Properties, all_outputs
 
+from equibayes.data.elements import symbol
 from equibayes.data.structures import Structure, full_to_voigt
-from equibayes.errors import InputError
+from equibayes.device import choose_device
+from equibayes.errors import InputError, TrustWarning
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.predict import Prediction
 from equibayes.simulate.evaluator import Evaluator
+from equibayes.simulate.trust import DEVIATIONS, Deviation, Trust, check_deviation, sentence
 
 SKIN = 0.5
 """Å beyond the cutoff for which neighbours are stored."""
 
-_MEANS = ("energy", "free_energy", "forces", "stress")
-_SIGMAS = tuple(f"{what}_{part}" for what in ("energy", "forces") for part in ("uncertainty", "epistemic", "aleatoric"))
-_STRESS_SIGMAS = ("stress_uncertainty", "stress_epistemic")
+_MEANS = ("energy", "free_energy", "energies", "energy_known", "forces", "stress")
+_PARTS = {"std": "std", "uncertainty": "std", "epistemic": "epistemic", "aleatoric": "aleatoric"}
+"""The end of a name in the results, and in a `Prediction`."""
+_SIGMAS = tuple(f"{what}_{part}" for what in ("energy", "forces") for part in _PARTS)
+_STRESS_SIGMAS = ("stress_std", "stress_uncertainty", "stress_epistemic")
 _MEMBERS = ("energy_ensemble", "forces_ensemble", "stress_ensemble")
+_TRUST = ("trust_level", "max_devi_f")
 
 
 class Calculator(AseCalculator):
@@ -57,6 +68,9 @@ class Calculator(AseCalculator):
         k: int | None = None,
         members: bool = False,
         skin: float = SKIN,
+        trust_lo: float | str | None = None,
+        trust_hi: float | str | None = None,
+        deviation: str = "total",
     ) -> None:
         """posterior  a file, or a loaded posterior
         device     "cpu" or "cuda" (default: cuda if there is one)
@@ -64,13 +78,21 @@ class Calculator(AseCalculator):
         k          use the first k samples (default: all)
         members    also return the result of every sample
         skin       Å beyond the cutoff for which neighbours are stored; 0 searches them at each step
+        trust_lo   eV/Å, or "3x" for three times the force error on held-back frames: from this σ on there is a
+                   `TrustWarning`, once for each set of atoms and level, and `trust_level` in the results
+        trust_hi   upper level, likewise; the states are those of molecular dynamics (see trust.py)
+        deviation  "total" or "epistemic": which σ is compared with them
         """
         super().__init__()
         loaded = posterior if isinstance(posterior, Posterior) else load(posterior)
         self.posterior = loaded if k is None else loaded.subset(k)
-        self.device, self.dtype, self.members, self.skin = device or default_device(), dtype, members, skin
+        self.device, self.dtype, self.members, self.skin = str(choose_device(device)), dtype, members, skin
+        check_deviation(deviation)
+        self.trust, self.deviation = Trust.of(trust_lo, trust_hi, self.posterior), deviation
+        self._warned: set[tuple[bytes, str]] = set()
         # per instance: ASE's list is shared by all calculators of a class
         self.implemented_properties = [*_MEANS, *_SIGMAS, *_STRESS_SIGMAS, *(_MEMBERS if members else ())]
+        self.implemented_properties += _TRUST if self.trust.stated else ()
         self._evaluator = self._prepare()
 
     @property
@@ -89,11 +111,13 @@ class Calculator(AseCalculator):
         properties: Sequence[str] = ("energy",),
         system_changes: Sequence[str] = tuple(all_changes),
     ) -> None:
-        """Called by ASE; everything is computed at once."""
+        """Called by ASE; everything but the energies of single atoms is computed at once."""
         super().calculate(atoms, properties, system_changes)
         (structure,) = _structures([self.atoms])
         (prediction,) = self._evaluator([structure], members=self.members)
-        self.results = results_of(prediction)
+        self.results = self._judged(structure, prediction)
+        if "energies" in properties:
+            self.results["energies"] = self._evaluator.atomic_energies(structure)
         if any("stress" in name for name in properties) and "stress" not in self.results:
             raise PropertyNotImplementedError("stress needs a cell that is periodic in all three directions")
 
@@ -102,11 +126,28 @@ class Calculator(AseCalculator):
 
         The i-th replica keeps its neighbour list from call to call.
         """
-        return [results_of(each) for each in self._evaluator(_structures(replicas), members=self.members)]
+        structures = _structures(replicas)
+        found = self._evaluator(structures, members=self.members)
+        return [self._judged(structure, each) for structure, each in zip(structures, found)]
 
     def export_properties(self) -> Properties:
         """The properties known to ASE, whose own method raises on the uncertainties."""
         return Properties({name: value for name, value in self.results.items() if name in all_outputs})
+
+    def _judged(self, structure: Structure, prediction: Prediction) -> dict[str, Any]:
+        """Results, with the trust level where levels are given; a new doubt is told once."""
+        results = results_of(prediction)
+        if self.trust.stated:
+            deviation = Deviation.of(results[DEVIATIONS[self.deviation]])
+            state = self.trust.state(deviation.largest)
+            results |= {"trust_level": state, "max_devi_f": deviation.largest}
+            new = (structure.numbers.tobytes(), state)
+            if state != "trusted" and new not in self._warned:
+                self._warned.add(new)
+                atom = symbol(int(structure.numbers[deviation.atom]))
+                remedy = "label such frames and learn from them" if state == "candidate" else "do not use this result"
+                warnings.warn(f"{state}: {sentence(state, deviation, atom)}; {remedy}", TrustWarning, stacklevel=2)
+        return results
 
     def _prepare(self) -> Evaluator:
         return Evaluator(self.posterior, self.device, self.dtype, self.skin)
@@ -119,6 +160,7 @@ class Calculator(AseCalculator):
         twin.parameters = copy(self.parameters)
         twin.implemented_properties = list(self.implemented_properties)
         twin._evaluator = self._evaluator.twin()
+        twin._warned = set(self._warned)
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
@@ -136,9 +178,10 @@ def results_of(prediction: Prediction) -> dict[str, Any]:
     """A prediction under the names of the table at the top of this file."""
     results: dict[str, Any] = {"energy": prediction.energy, "free_energy": prediction.energy}
     results["forces"] = prediction.forces
-    for ours, theirs in (("std", "uncertainty"), ("epistemic", "epistemic"), ("aleatoric", "aleatoric")):
-        results[f"energy_{theirs}"] = getattr(prediction, f"energy_{ours}")
-        results[f"forces_{theirs}"] = getattr(prediction, f"forces_{ours}")
+    results["energy_known"] = prediction.energy_known
+    for name, part in _PARTS.items():
+        results[f"energy_{name}"] = getattr(prediction, f"energy_{part}")
+        results[f"forces_{name}"] = getattr(prediction, f"forces_{part}")
     if prediction.stress is not None and prediction.stress_std is not None:
         results["stress"] = full_to_voigt(prediction.stress)
         for name in _STRESS_SIGMAS:
@@ -161,9 +204,3 @@ def _structures(replicas: Sequence[Atoms | None]) -> list[Structure]:
             Structure(atoms.numbers.copy(), atoms.positions.copy(), atoms.cell.array.copy(), atoms.pbc.copy())
         )
     return structures
-
-
-def default_device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from copy import copy
 
+import numpy as np
 import torch
 
 from equibayes.data.structures import Structure
@@ -18,7 +19,7 @@ DTYPES = ("float32", "float64")
 class Evaluator:
     """Predictions as by `posterior.predict`; the i-th structure of each call keeps its neighbour list."""
 
-    def __init__(self, posterior: Posterior, device: torch.device | str, dtype: str | None, skin: float) -> None:
+    def __init__(self, posterior: Posterior, device: torch.device | str | None, dtype: str | None, skin: float) -> None:
         if dtype is not None and dtype not in DTYPES:
             raise InputError(f"dtype={dtype}: must be {' or '.join(DTYPES)}")
         self.posterior, self.skin = posterior, skin
@@ -35,6 +36,12 @@ class Evaluator:
         pairs = ((structure, known.graph(structure)) for known, structure in zip(self.lists, structures))
         found = self.ready.predict_each(pairs, [len(self.posterior)], members=members)
         return [prediction for (prediction,) in found]
+
+    def atomic_energies(self, structure: Structure) -> np.ndarray:
+        """[n] eV: the share of each atom in the mean energy."""
+        if not self.lists:
+            self.lists.append(self._new_list())
+        return self.ready.atomic_energies(structure, self.lists[0].graph(structure))
 
     def _new_list(self) -> SkinList:
         return SkinList(self.posterior.network.r_max, self.posterior.species_of, self.skin)

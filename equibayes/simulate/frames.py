@@ -6,6 +6,7 @@
 | energy, forces, stress | results | eV, Å | trajectory only: predictions are not labels        |
 | energy_std             | info    | eV    | σ of the energy                                    |
 | forces_std             | arrays  | eV/Å  | σ of each force component                          |
+| stress_std, _epistemic | info    | eV/Å³ | σ of the stress, 3 × 3 (trajectory of a crystal)   |
 | atom_sigma             | arrays  | eV/Å  | one number per atom, to colour it by               |
 | momenta                | arrays  | ASE   |                                                    |
 | masses, move_mask      | arrays  | u     | only where the start has masses or fixed atoms     |
@@ -28,10 +29,10 @@ from equibayes.simulate.trust import Deviation, atom_deviations
 def trajectory_frame(atoms: Atoms, results: dict[str, Any], step: int, time_fs: float) -> str:
     """One frame with predictions and their σ."""
     info, arrays = _common(results, step, time_fs)
-    info |= {"energy_std": results["energy_uncertainty"], "energy": results["energy"]}
+    info |= {"energy_std": results["energy_std"], "energy": results["energy"]}
     if "stress" in results:
-        info["stress"] = voigt_to_full(results["stress"])
-    arrays |= {"momenta": atoms.get_momenta(), "forces_std": results["forces_uncertainty"], "forces": results["forces"]}
+        info |= {name: voigt_to_full(results[name]) for name in ("stress_std", "stress_epistemic", "stress")}
+    arrays |= {"momenta": atoms.get_momenta(), "forces_std": results["forces_std"], "forces": results["forces"]}
     if atoms.has("masses"):
         arrays["masses"] = atoms.get_masses()
     held = [each.index for each in atoms.constraints if isinstance(each, FixAtoms)]
@@ -60,5 +61,5 @@ def _geometry(atoms: Atoms) -> Structure:
 
 
 def _common(results: dict[str, Any], step: int, time_fs: float) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    sigma = np.asarray(atom_deviations(results["forces_uncertainty"]))
+    sigma = np.asarray(atom_deviations(results["forces_std"]))
     return {"step": step, "time": round(time_fs, 6)}, {"atom_sigma": sigma}

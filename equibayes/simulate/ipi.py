@@ -15,6 +15,7 @@ from ase.calculators.socketio import IPIProtocol, SocketClosed, actualunixsocket
 
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.posterior.predict import Prediction
 from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_deviations
@@ -92,7 +93,7 @@ class Client:
     def _evaluate(self, bead: int, cell: np.ndarray, positions: np.ndarray) -> tuple[Prediction, float]:
         if len(positions) != len(self.start):
             raise InputError(
-                f"the other program has {len(positions)} atoms, the start structure {len(self.start)}; "
+                f"the other program has {counted(len(positions), 'atom')}, the start structure {len(self.start)}; "
                 "use the same file for both"
             )
         if bead not in self._replicas:

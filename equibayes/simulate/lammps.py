@@ -19,13 +19,13 @@ from typing import Any
 
 from equibayes.errors import InputError, InputWarning
 from equibayes.posterior.file import Posterior, load
-from equibayes.simulate.calculator import SKIN, default_device
+from equibayes.simulate.calculator import SKIN
 from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.lammps_atoms import elements_of_types, looks_swapped
 from equibayes.simulate.lammps_library import Ranks, open_lammps
 from equibayes.simulate.lammps_potential import ENERGY_UNITS, FAILED, FIX, LammpsPotential
 from equibayes.simulate.lammps_script import LEVELS, QUANTITIES, Script, read_script
-from equibayes.simulate.trust import DEVIATIONS, Trust
+from equibayes.simulate.trust import Trust, check_deviation
 
 NO_LEVELS = Trust()
 
@@ -62,8 +62,7 @@ def attach(
     trust      trust levels in eV/Å, which the script may use as `${trust_lo}` and `${trust_hi}`
     The rest is as for `equibayes.Calculator`.
     """
-    if deviation not in DEVIATIONS:
-        raise InputError(f"deviation={deviation}: must be {' or '.join(DEVIATIONS)}")
+    check_deviation(deviation)
     _check(lmp)
     loaded = posterior if isinstance(posterior, Posterior) else load(posterior)
     loaded = loaded if k is None else loaded.subset(k)
@@ -76,9 +75,7 @@ def attach(
     lmp.fix_external_set_vector_length(FIX, FAILED)
     for i, name in enumerate(QUANTITIES):
         lmp.command(f"variable {name} equal f_{FIX}[{i + 1}]")
-    potential = LammpsPotential(
-        lmp, ranks, Evaluator(loaded, device or default_device(), dtype, skin), numbers, deviation
-    )
+    potential = LammpsPotential(lmp, ranks, Evaluator(loaded, device, dtype, skin), numbers, deviation)
     for name, level in zip(LEVELS, (trust.lower, trust.upper)):
         if level is not None:
             lmp.command(f"variable {name} equal {float(level / potential.unit)!r}")

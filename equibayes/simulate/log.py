@@ -70,7 +70,7 @@ def line(now: Observation, columns: Sequence[str] = tuple(COLUMNS)) -> str:
     words = (
         f"{now.step:9d} {now.time_fs:12.3f} {now.temperature:10.3f} {results['energy']:18.8f} {kinetic:14.8f} "
         f"{now.conserved:18.8f} {' '.join(f'{value:12.6f}' for value in devi)} {deviation.atom:6d} "
-        f"{results['energy_uncertainty']:12.6f} {now.state}"
+        f"{results['energy_std']:12.6f} {now.state}"
     )
     if "volume" in columns:
         volume, lengths = float(now.atoms.get_volume()), now.atoms.cell.lengths()

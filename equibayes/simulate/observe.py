@@ -21,6 +21,7 @@ import numpy as np
 from ase import Atoms
 
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.run.progress import Display, Silent
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.frames import read_frames
@@ -96,7 +97,7 @@ def observe(
     Returns for each: mean, spread over samples, statistical error, values of the samples, unit, and a sentence.
     """
     if not 0 <= discard < steps:
-        raise InputError(f"discard {discard}: must be at least 0 and fewer than the {steps} steps")
+        raise InputError(f"discard {discard}: must be at least 0 and fewer than the {counted(steps, 'step')}")
     trajectories: list[list[Atoms]] = []
     if any(each.kind != "energy" for each in observables):
         trajectories = _members(calculator, start, conditions, steps, output, every, discard, display or Silent())
@@ -155,7 +156,7 @@ def _scalar(known: Estimate, unit: str) -> dict[str, Any]:
     statistical = f", statistical error {error:.2g}" if np.isfinite(error) else ""
     # to the second digit of the spread
     digits = max(0, 1 - int(np.floor(np.log10(spread)))) if spread > 0 else 4
-    words = f"{mean:.{digits}f} ± {spread:.2g} {unit} over {len(known.members)} samples{statistical}"
+    words = f"{mean:.{digits}f} ± {spread:.2g} {unit} over {counted(len(known.members), 'sample')}{statistical}"
     return {**_numbers(known), "unit": unit, "words": words}
 
 
@@ -168,7 +169,7 @@ def _curve(known: Estimate, observable: Observable, start: Atoms) -> dict[str, A
     words = (
         f"largest at {r[top]:.2f} Å: {known.mean[top]:.3g} ± {known.spread[top]:.2g}"
         + (" " if unit == "1" else f" {unit} ")
-        + f"over {len(known.members)} samples"
+        + f"over {counted(len(known.members), 'sample')}"
     )
     return {"r": r.tolist(), **_numbers(known), "unit": unit, "words": words}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from equibayes.files import write_text
+from equibayes.plural import counted
 from equibayes.simulate.integrators import Conditions
 from equibayes.simulate.md import MdResult
 from equibayes.simulate.reporter import folder_of
@@ -42,7 +43,7 @@ def summary_lines(result: MdResult, trust: Trust, steps: int, output: str | Path
     statistics, atoms, drift = result.statistics, len(result.atoms), summary["drift_meV_per_atom_and_ps"]
     pace = result.steps_done / result.seconds if result.seconds > 0 else float("nan")
     lines = [
-        f"steps        {result.step} of {steps} ({summary['picoseconds']:g} ps) with {atoms} atoms; "
+        f"steps        {result.step} of {steps} ({summary['picoseconds']:g} ps) with {counted(atoms, 'atom')}; "
         f"{pace:.1f} steps per second",
         f"temperature  {statistics.mean_temperature:.1f} ± {statistics.temperature_spread:.1f} K "
         "(mean and standard deviation over all steps)",
@@ -56,12 +57,14 @@ def summary_lines(result: MdResult, trust: Trust, steps: int, output: str | Path
     )
     if trust != Trust() or statistics.states["unknown"]:
         shares = ", ".join(f"{100 * share:.1f} % {state}" for state, share in summary["share_of_frames"].items())
-        lines.append(f"frames       {shares}; {result.candidates} candidates written")
+        lines.append(f"frames       {shares}; {counted(result.candidates, 'candidate')} written")
     if labels := summary.get("labels"):
         share = f"{100 * labels['share_of_steps']:.2f} % of the steps called the labeller"
         lines.append(f"labels       {labels['asked']} asked: {share}; {labels['refused']} refused")
         if labels["posterior"]:
-            lines.append(f"learned      from {labels['learned']} labels; latest posterior: {labels['posterior']}")
+            lines.append(
+                f"learned      from {counted(labels['learned'], 'label')}; latest posterior: {labels['posterior']}"
+            )
     lines += [f"{name:12} {found['words']}" for name, found in summary.get("observables", {}).items()]
     if result.ended:
         lines.append(f"ended early  {result.ended}")

@@ -25,6 +25,12 @@ DEVIATIONS = {"total": "forces_std", "epistemic": "forces_epistemic"}
 """The σ of the forces by the name of the option, and its name in a `Prediction`."""
 
 
+def check_deviation(name: str) -> None:
+    """An `InputError` unless it is one of `DEVIATIONS`."""
+    if name not in DEVIATIONS:
+        raise InputError(f"deviation {name}: choose {' or '.join(DEVIATIONS)}")
+
+
 def atom_deviations(sigma: FloatArray) -> FloatArray:
     """[n] eV/Å, one number per atom, from σ of force components [n, 3]; infinite if any of them is not finite."""
     each = np.sqrt(np.square(np.asarray(sigma, dtype=np.float64)).mean(1))
@@ -77,6 +83,20 @@ class Trust:
         if self.upper is not None and deviation >= self.upper:
             return "exploded"
         return "candidate" if self.lower is not None and deviation >= self.lower else "trusted"
+
+    @property
+    def stated(self) -> bool:
+        """Whether there is a level at all."""
+        return self != Trust()
+
+
+def sentence(state: str, deviation: Deviation, symbol: str) -> str:
+    """What a state other than "trusted" means; `symbol` is the element of the atom with the largest deviation."""
+    where = f"σ of atom {deviation.atom} ({symbol})"
+    if state == "unknown":
+        return f"{where} is not finite: the model does not know"
+    level = "upper" if state == "exploded" else "lower"
+    return f"{where} is {deviation.largest:.3f} eV/Å, above the {level} trust level"
 
 
 def trust_level(text: str | None, posterior: Posterior, option: str) -> float | None:

@@ -18,7 +18,7 @@ import numpy as np
 from ase import Atoms, units
 
 from equibayes.errors import InputError
-from equibayes.simulate.trust import Deviation, Trust
+from equibayes.simulate.trust import DEVIATIONS, Deviation, Trust, check_deviation, sentence
 
 ON_UNCERTAIN = ("log", "write", "stop", "label")
 LARGEST_MOVE = 1.0
@@ -45,8 +45,7 @@ class Watch:
     def __post_init__(self) -> None:
         if self.on_uncertain not in ON_UNCERTAIN:
             raise InputError(f"on-uncertain {self.on_uncertain}: choose one of {', '.join(ON_UNCERTAIN)}")
-        if self.deviation not in ("total", "epistemic"):
-            raise InputError(f"deviation {self.deviation}: choose total or epistemic")
+        check_deviation(self.deviation)
         for name in ("every", "save_every", "candidate_gap"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name.replace('_', '-')} {getattr(self, name)}: must be at least 1 step")
@@ -55,7 +54,7 @@ class Watch:
 
     @property
     def sigma_key(self) -> str:
-        return "forces_uncertainty" if self.deviation == "total" else "forces_epistemic"
+        return DEVIATIONS[self.deviation]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,12 +88,7 @@ def ending_of(now: Observation, watch: Watch, timestep_fs: float) -> Ending | No
         return Ending(f"exploded at step {now.step}: an atom moves by {move:.3g} Å in one step", exploded=True)
     if now.state == "trusted" or watch.on_uncertain == "log":
         return None
-    atom, sigma = now.deviation.atom, now.deviation.largest
-    where = f"at step {now.step}: σ of atom {atom} ({now.atoms.symbols[atom]})"
-    if now.state == "unknown":
-        return Ending(f"{where} is not finite: the model does not know")
-    if now.state == "exploded":
-        return Ending(f"{where} is {sigma:.3f} eV/Å, above the upper trust level")
-    if watch.on_uncertain == "stop":
-        return Ending(f"{where} is {sigma:.3f} eV/Å, above the lower trust level")
-    return None
+    if now.state == "candidate" and watch.on_uncertain != "stop":
+        return None
+    symbol = now.atoms.symbols[now.deviation.atom]
+    return Ending(f"at step {now.step}: {sentence(now.state, now.deviation, symbol)}")

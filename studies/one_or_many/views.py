@@ -9,6 +9,7 @@ import numpy as np
 from equibayes.data import Dataset
 from equibayes.evaluation import calibration_metrics, metrics
 from equibayes.evaluation.evaluated import Evaluated, collect, recalibrated
+from equibayes.evaluation.metrics import OUTLIER_THRESHOLD
 from equibayes.evaluation.tables import measure
 from equibayes.posterior.calibrate import with_calibration
 from equibayes.posterior.calibration import Calibration
@@ -102,7 +103,7 @@ def ways(posterior: Posterior, k: int, thorough: bool) -> Iterator[tuple[str, li
 
 def measured(result: Evaluated) -> dict[str, Any]:
     """The usual metrics, the parts of σ (RMS) and the calibration curve of forces at `LEVELS`."""
-    values = {key: value for key, value in measure(result).items() if not isinstance(value, dict)}
+    values = {key: value for key, value in measure(result, OUTLIER_THRESHOLD).items() if not isinstance(value, dict)}
     places = calibration_metrics.places(result.force_error, result.force_sigma)
     return values | {
         "force_epistemic": metrics.sharpness(result.force_epistemic),

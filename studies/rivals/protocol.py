@@ -17,6 +17,7 @@ import torch
 
 from equibayes.data import Dataset, read
 from equibayes.evaluation.evaluated import Evaluated
+from equibayes.evaluation.metrics import OUTLIER_THRESHOLD
 from equibayes.evaluation.tables import measure
 from equibayes.run.prepare import hold_back
 from equibayes.run.settings import SampleConfig, sample_config
@@ -138,7 +139,7 @@ def write(path: Path, frames: Frames, methods: dict[str, Evaluated], clock: Cloc
         "seconds": {"wall": clock.wall, "cpu": clock.cpu},
         "units": {"energy": "eV", "force": "eV/Å", "seconds": "s"},
         "provenance": provenance(),
-        "methods": {name: measure(result) for name, result in methods.items()},
+        "methods": {name: measure(result, OUTLIER_THRESHOLD) for name, result in methods.items()},
     }
     save_json(path, content)
     for name, values in content["methods"].items():

@@ -9,6 +9,7 @@ import torch
 
 from equibayes.data import Dataset
 from equibayes.evaluation.evaluated import Evaluated
+from equibayes.evaluation.metrics import OUTLIER_THRESHOLD
 from equibayes.evaluation.tables import measure
 from equibayes.posterior.file import Posterior, load
 from studies.rmd17.testing import Frames
@@ -70,5 +71,5 @@ def change(before: Evaluated, after: Evaluated) -> dict[str, float]:
 
 def accuracy(result: Evaluated) -> dict[str, float]:
     """Force error (eV/Å) and mean ln likelihood of forces, not recalibrated."""
-    values = measure(result)
+    values = measure(result, OUTLIER_THRESHOLD)
     return {name: values[name] for name in ("force_mae", "force_mll")}

@@ -17,6 +17,7 @@ from equibayes.evaluation.calibration_metrics import calibration_curve, places
 from equibayes.evaluation.density import error_density
 from equibayes.evaluation.evaluated import Evaluated, collect, recalibrated
 from equibayes.evaluation.figures.curves import roc_curve
+from equibayes.evaluation.metrics import OUTLIER_THRESHOLD
 from equibayes.evaluation.tables import measure
 from equibayes.posterior.calibrate import with_calibration
 from equibayes.posterior.calibration import Calibration
@@ -91,7 +92,7 @@ def describe(results: Sequence[Evaluated], calibration: dict[str, Any]) -> dict[
 
 def all_metrics(result: Evaluated) -> dict[str, Any]:
     """The usual metrics, and the ROC AUC for errors above a multiple of the MAE, which every method has."""
-    values = measure(result)
+    values = measure(result, OUTLIER_THRESHOLD)
     threshold = MULTIPLE * values["force_mae"]
     values["force_auc_relative"] = metrics.roc_auc(np.abs(result.force_error) > threshold, result.force_sigma)
     values["force_auc_relative_threshold"] = threshold

@@ -2,7 +2,9 @@
 Python."""
 
 import gzip
+import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,14 +45,18 @@ TEXTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "no energy": (
         "a.xyz",
         frame(header="Properties=species:S:1:pos:R:3:forces:R:3"),
-        ("a.xyz: no energy label in any of 1 frames", "--energy-key"),
+        ("a.xyz: no energy label in any of 1 frame", "--energy-key"),
     ),
     "no forces": (
         "a.xyz",
         frame(header=BARE + " energy=-1", rows=BARE_ROWS),
-        ("a.xyz: no forces label in any of 1 frames", "--forces-key"),
+        ("a.xyz: no forces label in any of 1 frame", "--forces-key"),
     ),
-    "no labels at all": ("a.xyz", frame(header="water", rows=BARE_ROWS), ("a.xyz: no energy label", "--unlabelled")),
+    "no labels at all": (
+        "a.xyz",
+        frame(header="water", rows=BARE_ROWS),
+        ("a.xyz: no energy label", "equibayes info shows"),
+    ),
     "label under another name": (
         "a.xyz",
         frame(header=HEADER.replace("energy=", "dft_energy=")),
@@ -187,7 +193,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[[Path | str, tuple[s
     """The program refuses the file in one line on stderr with status 2; Python raises the same words."""
 
     def check(path: Path | str, parts: tuple[str, ...]) -> None:
-        assert main(["info", str(path)]) == 2
+        assert main(["sample", str(path), "-o", "never.posterior", "--device", "cpu"]) == 2
         out, err = capsys.readouterr()
         assert out == ""
         assert err.startswith("equibayes: error: ")
@@ -295,11 +301,28 @@ def test_warning_on_stderr_and_status_0(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["info", str(tmp_path / "a.xyz")]) == 0
     out, err = capsys.readouterr()
     assert "2 (numbered from 0)" in out
-    assert err.startswith("equibayes: warning: a.xyz: 1 frames repeat the geometry of another (frame 0 = frame 1")
+    assert err.startswith("equibayes: warning: a.xyz: 1 frame repeats the geometry of another (frame 0 = frame 1")
     assert err.count("\n") == 1
 
 
-def test_unlabelled_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.xyz").write_text(frame(header="water", rows=BARE_ROWS))
-    assert main(["info", str(tmp_path / "a.xyz"), "--unlabelled"]) == 0
-    assert "energy    none" in capsys.readouterr().out
+def test_info_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.xyz").write_text(frame(header="water dft_energy=-1", rows=BARE_ROWS))
+    for more in ([], ["--unlabelled"]):
+        assert main(["info", str(tmp_path / "a.xyz"), *more]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "energy    none" in out
+    assert "missing   energy in all of 1 frame: found info key 'dft_energy': pass energy_key=dft_energy" in out
+    assert "          forces in all of 1 frame: name its key with --forces-key" in out
+    assert "`equibayes sample` needs energy and forces in every frame" in out
+
+
+def test_info_on_frames_of_which_some_are_labelled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.xyz").write_text(GOOD + frame(header=BARE + " energy=-1", rows=BARE_ROWS))
+    assert main(["info", str(tmp_path / "a.xyz")]) == 0
+    assert re.search(r"missing +forces in 1 of 2 frames \(frame 1\): label these frames", capsys.readouterr().out)
+    assert main(["info", str(tmp_path / "a.xyz"), "--json"]) == 0
+    missing = json.loads(capsys.readouterr().out)["missing"]
+    assert (missing["energy"]["count"], missing["forces"]["count"], missing["forces"]["first"]) == (0, 1, [1])
+    assert main(["info", "bundled:ethanol@0:2"]) == 0
+    assert "missing" not in capsys.readouterr().out

@@ -75,14 +75,46 @@ def test_threshold(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert each["reasons"]["force_auc"].startswith("no error is above 1000")
     assert each["force_outlier_share"] == 0
     assert "no force_auc" in out
+    assert (values["threshold"], values["data"][DATA]["4"]["force_threshold"]) == (1000.0, 1000.0)
     low, _ = metrics_of([str(file), DATA, "--threshold", "0.5"], tmp_path, capsys)
     assert 0 < low["data"][DATA]["4"]["force_outlier_share"] < 1
 
 
-def unlabelled(path: Path, what: tuple[str, ...]) -> Path:
-    """Four frames that keep only the labels `what`."""
+def test_usual_threshold(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values, out = metrics_of([str(file), DATA], tmp_path, capsys)
+    found = values["data"][DATA]["4"]
+    assert values["threshold"] is None
+    assert values["threshold_rule"] == "3 x MAE of each data set"
+    for kind in ("force", "energy"):
+        assert found[f"{kind}_threshold"] == pytest.approx(3 * found[f"{kind}_mae"])
+    assert 0 < found["force_outlier_share"] < 0.2
+    assert "Outliers (errors above 3 times the MAE, %)" in out
+    assert out.index("In meV and meV/Å") < out.index("In kcal/mol")
+
+
+def test_energies_alone(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables, report and calibration of data without forces."""
+    path = unlabelled(tmp_path / "part.xyz", ("energy",), "bundled:ethanol@1000:1030")
+    values, out = metrics_of([str(file), str(path), "--report", str(tmp_path / "r.html")], tmp_path, capsys)
+    found = values["data"]["part.xyz"]["4"]
+    assert found["force_threshold"] is None
+    first = next(line for line in out.splitlines() if line.startswith("data "))
+    assert first.split() == ["data", "k", "MAE-E", "MAE/atom-E", "RMSE-E", "σ-E", "CRPS-E", "MLL-E"]
+    assert "By species" not in out
+    assert not any("-F" in line for line in out.splitlines())
+    words = (tmp_path / "r.html").read_text().replace("\u00a0", " ")
+    assert "There are no force labels; the model is judged by its energies." in words
+    assert "cannot be checked" not in words
+    assert main(["calibrate", str(file), str(path), "-o", str(tmp_path / "c.posterior"), "--method", "scale"]) == 0
+    out = capsys.readouterr().out
+    assert "energies: scale, as requested" in out
+    assert "forces: unchanged: no labelled frames" in out
+
+
+def unlabelled(path: Path, what: tuple[str, ...], data: str = "bundled:ethanol@1000:1004") -> Path:
+    """Four frames, or others, that keep only the labels `what`."""
     frames = []
-    for structure in read("bundled:ethanol@1000:1004"):
+    for structure in read(data):
         atoms = structure.to_atoms()
         results = {name: value for name, value in atoms.calc.results.items() if name in what}
         atoms.calc = None

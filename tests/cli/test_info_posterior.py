@@ -100,7 +100,7 @@ def test_verdicts_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> No
     }
     out = explained(changed(file, verdict=good), capsys)
     assert "R-hat of predicted forces 1.02 (1 is agreement; here the chains agree), effective sample size 123" in out
-    assert "guard        acted 1 times, first: chain 1 was rolled back" in out
+    assert "guard        acted 1 time, first: chain 1 was rolled back" in out
     assert "note" not in out
     out = explained(changed(file, verdict={**good, "r_hat_forces": 2.5}), capsys)
     assert "2.50 (1 is agreement; here the chains stay apart)" in out

@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 
+import equibayes
 from equibayes.cli import info, main
 from equibayes.errors import InputWarning
 
@@ -17,6 +18,18 @@ def test_info_prints_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert "100 of 100 under 'energies'" in out
     assert err == ""
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"equibayes {equibayes.__version__}\n"
+
+
+def test_completion_knows_names_that_are_not_imported_yet() -> None:
+    program = "import equibayes, sys; print('torch' in sys.modules, *dir(equibayes))"
+    words = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert words[0] == "False"
+    assert set(equibayes.__all__) <= set(words)
 
 
 def test_info_json(capsys: pytest.CaptureFixture[str]) -> None:

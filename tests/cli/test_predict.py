@@ -81,6 +81,10 @@ def test_unlabelled_and_periodic(file: Path, bare: Path, tmp_path: Path, capsys:
         assert "REF_forces" not in atoms.arrays
     expected = load(file).predict(read(bare, require_labels=False))[1]
     np.testing.assert_allclose(frames[1].get_stress(voigt=False), expected.stress, rtol=1e-3, atol=1e-7)
+    for name in ("stress_std", "stress_epistemic"):
+        sigma = frames[1].info[name]
+        assert sigma.dtype == np.float64
+        np.testing.assert_allclose(sigma, getattr(expected, name), rtol=1e-3, atol=1e-9)
 
 
 def test_fewer_samples_members_intervals(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +182,7 @@ def test_an_energy_that_no_label_fixed_is_said_to_be_one(
     write(tmp_path / "methanol.xyz", methanol, format="extxyz")
     frames, out = predicted([str(file), str(tmp_path / "methanol.xyz")], tmp_path / "p.xyz", capsys)
     assert frames[0].info["energy_up_to_a_constant"]
-    assert "note: energies of 1 frames are defined only up to a constant, first: methanol.xyz, frame 0;" in out
+    assert "note: energies of 1 frame are defined only up to a constant, first: methanol.xyz, frame 0;" in out
     assert main(["evaluate", str(file), str(tmp_path / "methanol.xyz")]) == 0
     assert "energies of these molecules are known only up to a constant" in capsys.readouterr().out
     seen = read(DATA)[0].to_atoms()
@@ -186,6 +190,6 @@ def test_an_energy_that_no_label_fixed_is_said_to_be_one(
     seen.calc = None
     write(tmp_path / "both.xyz", [methanol, seen], format="extxyz")
     assert main(["evaluate", str(file), str(tmp_path / "both.xyz")]) == 0
-    assert "energies of 1 frames are defined only up to a constant and are not compared" in capsys.readouterr().out
+    assert "energies of 1 frame are defined only up to a constant and are not compared" in capsys.readouterr().out
     assert main(["info", str(file)]) == 0
     assert "the data do not tell these elements apart" in capsys.readouterr().out

@@ -203,7 +203,7 @@ def test_disk_full(mount: Path, whole: bytes) -> None:
 
 
 def test_full_from_the_start(mount: Path) -> None:
-    (mount / "filler").write_bytes(bytes(390_000))
+    (mount / "filler").write_bytes(bytes(380_000))
     status, _, err = program.run(sample(), mount)
     assert status == 2
     assert_one_line(err, "a.run/", "the disk is full")

@@ -23,7 +23,7 @@ def test_numbers_by_hand() -> None:
     assert values["meV_per_atom_above_min"] == 500.0  # within H2; C is not its ground state
     assert values["rms_force"] == pytest.approx(np.sqrt((4 + 1) / 2))
     assert values["labels"]["forces"] == {"count": 2, "key": None}
-    assert values["periodic"] == "no: 2 frames, yes: 1 frames"
+    assert values["periodic"] == "no: 2 frames, yes: 1 frame"
     assert values["isolated_atoms"] == {"H": -13.6}
     assert json.loads(json.dumps(values)) == values
 

@@ -1,31 +1,40 @@
 """Columns of tables: every one finds its metric, and no table has two with the same heading."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from equibayes.evaluation import comparison, print_tables
 from equibayes.evaluation.columns import COLUMNS, Column
+from equibayes.evaluation.figures.curves import ENERGY, FORCE, Quantity
 from equibayes.evaluation.report import tables
 from equibayes.evaluation.tables import measure
 from tests.evaluation.made_up import made_up
 
 
 def test_every_column_finds_its_metric() -> None:
-    metrics = measure(made_up("a"))
+    uneven = np.linspace(0.01, 0.03, 40)  # σ that are all the same cannot be ranked
+    metrics = measure(replace(made_up("a"), energy_sigma=uneven), threshold=0.03)
     assert [key for key, column in COLUMNS.items() if column.value(metrics) is None] == []
     assert COLUMNS["force_mae"].value(metrics) == 1e3 * metrics["force_mae"]
     assert COLUMNS["kcal_mol.force_mae"].text(metrics) == f"{metrics['kcal_mol']['force_mae']:.3f}"
 
 
-@pytest.mark.parametrize("name", ["PAPER_ACCURACY", "PAPER_CALIBRATION", "FIELD", "COVERAGE", "SPECIES"])
+TABLES = "PAPER_ACCURACY PAPER_CALIBRATION FIELD COVERAGE SPECIES ENERGY_FIELD ENERGY_CALIBRATION ENERGY_COVERAGE"
+
+
+@pytest.mark.parametrize("name", TABLES.split())
 def test_titles_on_a_terminal_differ(name: str) -> None:
     titles = [column.title for column in getattr(print_tables, name)]
     assert len(set(titles)) == len(titles)
 
 
-@pytest.mark.parametrize("name", ["FORCES", "ENERGIES", "CALIBRATION", "OUTLIERS"])
-def test_headings_of_the_report_differ(name: str) -> None:
-    headings = [heading for heading, _, _ in getattr(tables, name)]
-    assert len(set(headings)) == len(headings)
+@pytest.mark.parametrize("own", [FORCE, ENERGY], ids=["forces", "energies"])
+def test_headings_of_the_report_differ(own: Quantity) -> None:
+    for columns in (tables.FORCES, tables.ENERGIES, tables.calibration_columns(own), tables.outlier_columns(own)):
+        headings = [heading for heading, _, _ in columns]
+        assert len(set(headings)) == len(headings)
 
 
 def test_missing_values_are_dashes() -> None:

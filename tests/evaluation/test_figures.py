@@ -92,7 +92,7 @@ def drawings() -> list[Drawing]:
     history = made_up_posterior().history
     table = [("near", [(k, {"force_mae": 0.1 / k, "kcal_mol": {"force_mll": -1.0}}) for k in (1, 2, 4)])]
     drawn = [
-        figures.roc_curves([near, far], KCAL_PER_MOL),
+        figures.roc_curves([near, far], [KCAL_PER_MOL] * 2),
         figures.error_of_remaining([near, far]),
         figures.density_of_errors(far),
         figures.histogram_of_forces(far),
@@ -147,8 +147,9 @@ def test_equal_figures_are_equal_bytes(tmp_path: Path) -> None:
 
 def test_without_labels_nothing_is_drawn() -> None:
     known = made_up(frames=4)
-    blank = replace(known, force_true=np.full_like(known.force_true, np.nan))
-    assert figures.roc_curves([blank], KCAL_PER_MOL) is None
+    none = {name: np.full_like(getattr(known, name), np.nan) for name in ("force_true", "energy_true")}
+    blank = replace(known, **none)
+    assert figures.roc_curves([blank], [KCAL_PER_MOL]) is None
     assert figures.error_of_remaining([blank]) is None
     for draw in (
         figures.density_of_errors,
@@ -192,3 +193,19 @@ def test_small_words() -> None:
     assert slug("../../étc") == "tc"
     assert slug("///") == "set"
     assert (power(1e-3), power(200000), power(1)) == ("10⁻³", "2·10⁵", "10⁰")
+
+
+def test_energies_alone_are_drawn() -> None:
+    """Without force labels the figures are those of the energies, in meV."""
+    known = made_up(frames=80)
+    energies = replace(known, force_true=np.full_like(known.force_true, np.nan))
+    for draw in (figures.density_of_errors, figures.sigma_against_error):
+        drawing = draw(energies)
+        assert drawing is not None
+        assert "meV" in drawing.alt
+        assert "meV/Å" not in drawing.alt
+    assert "meV for all" in figures.error_of_remaining([energies]).alt
+    mixed = figures.error_of_remaining([known, energies])
+    assert mixed.alt.count("for all") == 1, "energies and forces do not share an axis"
+    rows = [(k, {"force_mae": None, "energy_mae": 0.1 / k, "energy_auc": 0.8}) for k in (1, 2)]
+    assert "energies" in figures.by_sample_count([("a", rows)]).alt

@@ -17,7 +17,9 @@ from equibayes.data import Structure
 from equibayes.errors import InputError
 from equibayes.evaluation.evaluated import Evaluated
 from equibayes.evaluation.figures import Drawing
+from equibayes.evaluation.metrics import OUTLIER_THRESHOLD
 from equibayes.evaluation.report import write_report
+from equibayes.evaluation.report.numbers import digits
 from equibayes.evaluation.report.structures import rank
 from equibayes.evaluation.tables import measure_all
 from equibayes.posterior.file import Posterior
@@ -113,7 +115,7 @@ def test_every_section(full: tuple[Page, str]) -> None:
     ):
         assert title in titles
     assert len(page.all("svg")) == len(titles) == 14
-    assert "linear (upper scale: meV/Å)" in html.replace("\u00a0", " ").replace("   ", " ")
+    assert "linear (upper scale: kcal/(mol Å))" in html.replace("\u00a0", " ").replace("   ", " ")
     assert "logarithmic" in html
     for attributes in page.elements:
         if attributes[1].get("role") == "img":
@@ -178,9 +180,11 @@ def test_calibration_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_without_outliers(tmp_path: Path) -> None:
-    page, _ = report(tmp_path, [made_up(size=1e-4)])
-    words = page.words.replace("\u00a0", " ")
-    assert "No force component has an error above 1 kcal/(mol Å)" in words
+    results = [made_up(size=1e-4)]
+    metrics = measure_all(results, threshold=OUTLIER_THRESHOLD, about={})
+    path = write_report(tmp_path / "r.html", made_up_posterior(), results, metrics)
+    words = Page(path.read_text()).words.replace("\u00a0", " ")
+    assert "No force component has an error above 43.4 meV/Å (1.00 kcal/(mol Å))" in words
     assert "ROC AUC has no value" in words
     assert "ROC curves: no data set has both outliers and good components" in words
     assert "No value for force AUC" in words
@@ -201,7 +205,20 @@ def test_threshold_of_the_metrics_is_used(tmp_path: Path) -> None:
     results = [made_up()]
     metrics = measure_all(results, threshold=0.5, about={})
     path = write_report(tmp_path / "r.html", made_up_posterior(), results, metrics)
-    assert "above 11.5 kcal/(mol Å) (500 meV/Å)" in Page(path.read_text()).words
+    words = Page(path.read_text()).words.replace("\u00a0", " ")
+    assert "above 500 meV/Å (11.5 kcal/(mol Å))" in words
+    assert "times the MAE" not in words
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_usual_threshold_belongs_to_the_data(tmp_path: Path) -> None:
+    page, _ = report(tmp_path, [made_up(), made_up("far", size=0.5)])
+    words = page.words.replace("\u00a0", " ")
+    for result in (made_up(), made_up("far", size=0.5)):
+        limit = 3e3 * float(np.abs(result.force_error).mean())
+        assert f"error above {digits(limit)} meV/Å (" in words
+    assert words.count("; 3 times the MAE)") == 2
+    assert "Force components with an error above 3 times their MAE" in words
 
 
 @pytest.mark.parametrize("missing", ["force", "energy"])
@@ -212,14 +229,15 @@ def test_missing_labels(missing: str, tmp_path: Path) -> None:
     page, html = report(tmp_path, [result])
     words = page.words
     if missing == "force":
-        assert "not comparable: no force labels" in words
-        assert "The force error is not known: no labels" in words
-        assert "Without force labels it cannot be checked whether σ is right" in words
-        assert "Density of errors: no force labels" in words
+        assert "There are no force labels; the model is judged by its energies." in words
         assert "Energies are off by" in words
+        assert "energies: % of errors within the intervals" in words.lower()
+        assert "Energies with an error above 3 times their MAE" in words
+        assert "Force components" not in words.replace("Force components, observed and predicted", "")
+        assert "meV" in words
         assert re.search(r"[\d.]+ meV mean energy error of a structure", words.replace("\u00a0", " "))
-        sigma = 1e3 * float(np.sqrt((result.force_sigma**2).mean()))
-        assert f"The model states an uncertainty σ of {sigma:.1f} meV/Å" in words.replace("\u00a0", " ")
+        sigma = 1e3 * float(np.sqrt((result.energy_sigma**2).mean()))
+        assert f"The model states an uncertainty σ of {sigma:.1f} meV where the error" in words.replace("\u00a0", " ")
     else:
         assert "Energies cannot be compared: energies of these molecules are known only up to a constant" in words
         assert "A predicted force component is off by" in words
@@ -277,7 +295,7 @@ def test_sets_of_similar_names_have_figures_of_their_own(tmp_path: Path) -> None
         figures_dir=tmp_path / "figures",
     )
     names = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert {"species-a-b.svg", "species-a-b-2.svg", "species-a-b.pdf", "roc.pdf", "history.svg"} <= names
+    assert {"species-a-b.svg", "species-a-b-2.svg", "species-a-b.pdf", "remaining.pdf", "history.svg"} <= names
     assert len(names) == 2 * len({name.rpartition(".")[0] for name in names}), "SVG and PDF of each"
 
 

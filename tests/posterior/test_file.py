@@ -18,6 +18,7 @@ from equibayes.posterior.file import Posterior, load, read, write
 from equibayes.posterior.sample import sample
 from tests.damage import cut, empty, flip, foreign, pickled, text, torch_file
 from tests.runs import ethanol_frames, small_config
+from tests.simulate.posteriors import random_posterior
 
 
 @pytest.fixture(scope="module")
@@ -246,3 +247,11 @@ def test_a_failed_write_leaves_the_old_file(posterior: Posterior, file: Path, mo
     monkeypatch.undo()
     assert file.read_bytes() == before
     assert [path.name for path in file.parent.iterdir()] == ["a.posterior"]
+
+
+def test_repr_is_short() -> None:
+    text = repr(random_posterior(3))
+    assert len(text.splitlines()) <= 2
+    for part in ("3 samples from 3 chains", "species H C O Na Si Cl", "not calibrated", "2 layers", "cutoff 4 Å"):
+        assert part in text, text
+    assert "1 sample from 1 chain;" in repr(random_posterior(1))

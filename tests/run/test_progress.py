@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -266,4 +267,59 @@ def test_tensorboard_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     config = small_config({"output": {"tensorboard": True}})
     with pytest.raises(InputError, match=r"the tensorboard package is missing; pip install tensorboard"):
+        sample(ethanol_frames(), config, output=tmp_path / "a.posterior", device="cpu")
+
+
+class FakeWandb(types.ModuleType):
+    """What is used of the package, as documented: init, and log and finish of the run."""
+
+    def __init__(self) -> None:
+        super().__init__("wandb")
+        self.inits: list[dict[str, Any]] = []
+        self.logged: list[tuple[int, dict[str, float]]] = []
+        self.finished = 0
+
+    def init(self, **options: Any) -> "FakeWandb":
+        self.inits.append(options)
+        return self
+
+    def log(self, values: dict[str, float], *, step: int) -> None:
+        self.logged.append((step, values))
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+def test_weights_and_biases_gets_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    config = small_config({"output": {"wandb": "molecules"}})
+    for resume in (False, True):
+        posterior = sample(ethanol_frames(), config, output=tmp_path / "a.posterior", resume=resume, device="cpu")
+        (tmp_path / "a.posterior").unlink()
+    first, second = fake.inits
+    assert (first["project"], first["name"], first["resume"]) == ("molecules", "a", "allow")
+    assert first["config"]["burn_in"]["steps"] == 40
+    assert first["id"] == second["id"], "a resumed run continues"
+    assert fake.finished == 2
+    assert [step for step, _ in fake.logged] == [record["step"] for record in posterior.history]
+    assert [v["force_mae/chain1"] for _, v in fake.logged] == [r["force_mae"][1] for r in posterior.history]
+
+
+def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason="the wandb package is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    config = small_config({"output": {"wandb": "molecules"}})
+    sample(ethanol_frames(), config, output=tmp_path / "a.posterior", device="cpu")
+    (written,) = (tmp_path / "a.run" / "wandb").glob("offline-run-*/*.wandb")
+    content = written.read_bytes()
+    assert b"force_mae/chain1" in content
+    assert b"validation_force_mae/chain0" in content
+
+
+def test_weights_and_biases_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    config = small_config({"output": {"wandb": "molecules"}})
+    with pytest.raises(InputError, match=r"output.wandb: the wandb package is missing; pip install wandb"):
         sample(ethanol_frames(), config, output=tmp_path / "a.posterior", device="cpu")

@@ -1,6 +1,7 @@
 """A likelihood whose frames lie in several processes is the likelihood."""
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch.multiprocessing as processes
 
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import StandardNormal
+from equibayes.data import Dataset
 from equibayes.run.cluster.shards import Shard, ShardedPotential, own_frames
 from equibayes.run.prepare import prepare
 from tests.runs import ethanol_frames, small_config
@@ -17,7 +19,8 @@ CHAINS = 3
 
 
 def prepared() -> Any:
-    return prepare(ethanol_frames(), small_config({"network": {"model_dtype": "float64"}}))
+    weighted = [replace(frame, weight=0.5 + number % 3) for number, frame in enumerate(ethanol_frames())]
+    return prepare(Dataset(weighted), small_config({"network": {"model_dtype": "float64"}}))
 
 
 def case(ready: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -14,12 +14,14 @@ from ase.calculators.fd import calculate_numerical_forces, calculate_numerical_s
 from ase.io import read as ase_read
 
 import equibayes
+from equibayes.data.reference import EnergyReference
 from equibayes.data.structures import full_to_voigt
 from equibayes.engine import select
 from equibayes.errors import InputError
 from equibayes.posterior.calibration import Calibrated, Calibration, Rescaling
 from equibayes.posterior.file import Posterior
 from equibayes.simulate.calculator import Calculator
+from equibayes.simulate.trust import Deviation
 from tests.samples import salt, slab, water
 from tests.simulate.posteriors import random_posterior
 
@@ -51,11 +53,11 @@ def test_results_are_those_of_predict(structure) -> None:
     calculator = Calculator(POSTERIOR, device="cpu", members=True)
     calculator.calculate(atoms)
     found = calculator.results
-    names = {"std": "uncertainty", "epistemic": "epistemic", "aleatoric": "aleatoric"}
     for what in ("energy", "forces"):
         np.testing.assert_allclose(found[what], getattr(expected, what), rtol=1e-10, atol=1e-10)
-        for ours, theirs in names.items():
-            np.testing.assert_allclose(found[f"{what}_{theirs}"], getattr(expected, f"{what}_{ours}"), rtol=1e-8)
+        for part in ("std", "uncertainty", "epistemic", "aleatoric"):  # the same names in both
+            np.testing.assert_allclose(found[f"{what}_{part}"], getattr(expected, f"{what}_{part}"), rtol=1e-8)
+    assert found["energy_known"] is expected.energy_known
     assert found["free_energy"] == found["energy"]
     assert found["forces_ensemble"].shape == (len(atoms), 3, 3), "members last"
     np.testing.assert_allclose(found["forces_ensemble"].mean(-1), found["forces"], atol=1e-12)
@@ -65,7 +67,9 @@ def test_results_are_those_of_predict(structure) -> None:
         assert not any("stress" in name for name in found)
     else:
         np.testing.assert_allclose(found["stress"], full_to_voigt(expected.stress), rtol=1e-9)
-        np.testing.assert_allclose(found["stress_uncertainty"], full_to_voigt(expected.stress_std), rtol=1e-9)
+        for part in ("std", "uncertainty", "epistemic"):
+            sigma = full_to_voigt(getattr(expected, f"stress_{part}"))
+            np.testing.assert_allclose(found[f"stress_{part}"], sigma, rtol=1e-9)
         np.testing.assert_allclose(found["stress_ensemble"].std(-1), found["stress_epistemic"], atol=1e-12)
 
 
@@ -287,3 +291,68 @@ def test_does_not_touch_global_state() -> None:
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     ethanol_atoms().get_forces()
     assert (torch.is_grad_enabled(), torch.get_default_dtype()) == (grad, dtype)
+
+
+@pytest.mark.parametrize("offsets", [{}, {"C2H6O": -4000.0}], ids=["shifts", "offsets"])
+def test_energies_of_atoms_add_up(offsets: dict[str, float]) -> None:
+    reference = replace(POSTERIOR.reference, offsets=offsets)
+    atoms = ethanol_atoms()
+    atoms.calc = Calculator(replace(POSTERIOR, reference=reference), device="cpu")
+    energies = atoms.get_potential_energies()
+    assert energies.shape == (len(atoms),)
+    assert energies.sum() == pytest.approx(atoms.get_potential_energy(), abs=1e-8)
+    assert np.ptp(energies[atoms.numbers == 1]) > 1e-3, "atoms of one element differ"
+    far = Atoms("H", positions=[[50.0, 0, 0]], calculator=atoms.calc)
+    both = atoms.copy() + far.copy()
+    both.calc = Calculator(POSTERIOR, device="cpu")
+    atoms.calc = Calculator(POSTERIOR, device="cpu")
+    np.testing.assert_allclose(both.get_potential_energies()[:-1], atoms.get_potential_energies(), atol=1e-9)
+
+
+def test_energy_that_is_known_up_to_a_constant() -> None:
+    reference = EnergyReference("per_structure", POSTERIOR.reference.shifts, {"C2H6O": -4000.0})
+    calculator = Calculator(replace(POSTERIOR, reference=reference), device="cpu")
+    for atoms, known in ((ethanol_atoms(), True), (water().to_atoms(), False)):
+        calculator.calculate(atoms)
+        assert calculator.results["energy_known"] is known
+
+
+def move(atoms: Atoms, steps: int) -> None:
+    for step in range(steps):
+        atoms.positions[0, 0] += 1e-4 * step
+        atoms.get_forces()
+
+
+def test_a_doubt_is_told_once() -> None:
+    atoms = ethanol_atoms()
+    sigma = Deviation.of(POSTERIOR.predict(atoms).forces_std).largest
+    atoms.calc = Calculator(POSTERIOR, device="cpu", trust_lo=0.9 * sigma, trust_hi=1e3 * sigma)
+    with pytest.warns(equibayes.TrustWarning, match=r"candidate: σ of atom \d \([CHO]\) is .* above the lower") as told:
+        move(atoms, 3)
+    assert len(told) == 1
+    assert atoms.calc.results["trust_level"] == "candidate"
+    assert atoms.calc.results["max_devi_f"] == pytest.approx(sigma, rel=0.05)
+    assert atoms.calc.get_property("trust_level", atoms) == "candidate"
+    with pytest.warns(equibayes.TrustWarning, match="candidate") as told:  # other atoms
+        atoms.calc.calculate(molecule("CH3OH"))
+    assert len(told) == 1
+
+
+def test_trust_without_doubt_and_without_levels(recwarn: pytest.WarningsRecorder) -> None:
+    calm, silent = Calculator(POSTERIOR, device="cpu", trust_lo=1e6), Calculator(POSTERIOR, device="cpu")
+    for calculator in (calm, silent):
+        calculator.calculate(ethanol_atoms())
+    assert calm.results["trust_level"] == "trusted"
+    assert "trust_level" not in silent.results
+    assert not recwarn.list
+    with pytest.raises(InputError, match="swap them"):
+        Calculator(POSTERIOR, device="cpu", trust_lo=2.0, trust_hi=1.0)
+    with pytest.raises(InputError, match="choose total or epistemic"):
+        Calculator(POSTERIOR, device="cpu", deviation="all")
+
+
+def test_above_the_upper_level() -> None:
+    calculator = Calculator(POSTERIOR, device="cpu", trust_hi=1e-6, deviation="epistemic")
+    with pytest.warns(equibayes.TrustWarning, match="exploded: .* above the upper trust level; do not use"):
+        calculator.calculate(ethanol_atoms())
+    assert calculator.results["trust_level"] == "exploded"

@@ -11,11 +11,13 @@ from ase.constraints import FixAtoms
 from ase.io import read as ase_read
 
 from equibayes.data import read
+from equibayes.data.structures import full_to_voigt
 from equibayes.errors import InputError
 from equibayes.posterior.file import load
 from equibayes.run.progress import Silent
 from equibayes.simulate import md
 from equibayes.simulate.calculator import Calculator
+from equibayes.simulate.frames import read_frames, trajectory_frame
 from equibayes.simulate.integrators import Conditions
 from equibayes.simulate.log import COLUMNS, describe_step, read_log
 from equibayes.simulate.md import MdResult, run_md
@@ -426,3 +428,15 @@ def test_example_of_the_docstring(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert names["result"].step == 3
     assert Path("traj.xyz").exists()
     assert Path("traj-md/candidates.xyz").exists()
+
+
+def test_a_trajectory_of_a_crystal_has_the_deviation_of_its_stress(tmp_path: Path) -> None:
+    atoms = salt().to_atoms()
+    calculator = Calculator(random_posterior(2), device="cpu")
+    calculator.calculate(atoms)
+    (tmp_path / "t.xyz").write_text(trajectory_frame(atoms, calculator.results, 0, 0.0))
+    (frame,) = read_frames(tmp_path / "t.xyz")
+    for name in ("stress_std", "stress_epistemic"):
+        assert frame.info[name].dtype == np.float64
+        np.testing.assert_allclose(full_to_voigt(frame.info[name]), calculator.results[name], rtol=1e-6)
+    assert frame.info["stress_std"].max() > 0

@@ -6,7 +6,7 @@ import numpy as np
 
 from equibayes.evaluation.calibration_metrics import calibration_curve, places
 from equibayes.evaluation.evaluated import Evaluated
-from equibayes.evaluation.figures.curves import energies, force_components, quantile_bands
+from equibayes.evaluation.figures.curves import energies, force_components, judged, quantile_bands, quantity_of
 from equibayes.evaluation.figures.drawing import Drawing, slug
 from equibayes.evaluation.figures.outliers import FEWEST, short
 from equibayes.evaluation.figures.style import MEV, colour, figure, log_ticks, series, styled
@@ -48,7 +48,7 @@ def reliability_diagram(results: Sequence[Evaluated]) -> Drawing | None:
 
 def sigma_against_error(result: Evaluated) -> Drawing | None:
     """Quantiles of |error| in bins of equal σ, and those of a Gaussian of that σ; None with too few labels."""
-    parts = force_components(result)
+    parts, quantity = judged(result), quantity_of(result)
     if len(parts) < 20 * 3:
         return None
     middle, spread = quantile_bands(parts.error * MEV, parts.sigma * MEV, (*_LEVELS, 0.05, 0.25, 0.75))
@@ -63,14 +63,15 @@ def sigma_against_error(result: Evaluated) -> Drawing | None:
             label = f"{100 * level:.0f} % of errors are below"
             axis.plot(middle, spread[row], color=colour(name), marker=marker, markersize=3.5, label=label)
         axis.set(xscale="log", yscale="log", xlim=reach)
-        axis.set(xlabel="predicted σ / (meV/Å)", ylabel="|error| of a force component / (meV/Å)")
+        axis.set(xlabel=f"predicted σ / ({quantity.unit})")
+        axis.set(ylabel=f"|error| of {'an' if quantity.one[0] in 'aeiou' else 'a'} {quantity.one} / ({quantity.unit})")
         low = max(float(spread[4].min()), 1e-3 * float(spread[2].max()), 1e-12)
         axis.set_ylim(low / 1.5, max(float(spread[2].max()), 1.96 * reach[1]) * 1.3)
         log_ticks(axis.xaxis, *axis.get_xlim())
         log_ticks(axis.yaxis, *axis.get_ylim())
         axis.legend(loc="upper left")
     alt = (
-        f"Errors by predicted σ for {result.name}: 68 % of errors are below {spread[1][0]:.3g} meV/Å where σ is about "
-        f"{middle[0]:.3g}, and below {spread[1][-1]:.3g} meV/Å where σ is about {middle[-1]:.3g}."
+        f"Errors by predicted σ for {result.name}: 68 % of errors are below {spread[1][0]:.3g} {quantity.unit} where σ is about "
+        f"{middle[0]:.3g}, and below {spread[1][-1]:.3g} {quantity.unit} where σ is about {middle[-1]:.3g}."
     )
     return Drawing(f"sigma-error-{slug(result.name)}", alt, drawn)

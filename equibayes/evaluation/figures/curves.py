@@ -24,6 +24,37 @@ class Components:
         return len(self.error)
 
 
+@dataclass(frozen=True)
+class Quantity:
+    """What errors are errors of.
+
+    key         the beginning of its metrics: `force_mae`, `energy_mae`
+    one, many   its name
+    unit, kcal  in which it is shown
+    """
+
+    key: str
+    one: str
+    many: str
+    unit: str
+    kcal: str
+
+
+FORCE = Quantity("force", "force component", "force components", "meV/Å", "kcal/(mol\u00a0Å)")
+ENERGY = Quantity("energy", "energy", "energies", "meV", "kcal/mol")
+
+
+def quantity_of(result: Evaluated) -> Quantity:
+    """What a data set is judged by: force components, or energies where there is no force label."""
+    only_energies = np.isfinite(result.energy_true).any() and not np.isfinite(result.force_true).any()
+    return ENERGY if only_energies else FORCE
+
+
+def judged(result: Evaluated) -> Components:
+    """The errors that a data set is judged by (see `quantity_of`), in eV/Å or eV."""
+    return energies(result) if quantity_of(result) is ENERGY else force_components(result)
+
+
 def force_components(result: Evaluated, atoms: np.ndarray | None = None) -> Components:
     """Force components in eV/Å; `atoms` [A] bool picks some atoms."""
     chosen = np.ones(len(result.number), dtype=bool) if atoms is None else atoms

@@ -6,11 +6,11 @@ import numpy as np
 
 from equibayes.evaluation.density import BIN_WIDTH, error_density
 from equibayes.evaluation.evaluated import Evaluated
-from equibayes.evaluation.figures.curves import force_components
+from equibayes.evaluation.figures.curves import FORCE, Quantity, judged, quantity_of
 from equibayes.evaluation.figures.drawing import Drawing, slug
 from equibayes.evaluation.figures.style import KCAL, KCAL_PER_MOL, MEV, colour, figure, log_ticks, styled
 
-_UNIT = "kcal/(mol Å)"
+_TO_MEV = KCAL_PER_MOL * MEV
 MOST_BINS = 60
 """On each side of zero: finer steps are narrower than the line that draws them."""
 
@@ -27,8 +27,8 @@ def bin_width(values: np.ndarray) -> float:
 
 
 def density_of_errors(result: Evaluated) -> Drawing | None:
-    """Observed and predicted density of force errors; None without force labels."""
-    parts = force_components(result)
+    """Observed and predicted density of errors of force components, or of energies; None without labels."""
+    parts, quantity = judged(result), quantity_of(result)
     if len(parts) < 2:
         return None
     width = bin_width(parts.error * KCAL)
@@ -39,10 +39,10 @@ def density_of_errors(result: Evaluated) -> Drawing | None:
     edges = np.append(density.left, density.left[-1] + density.width) * KCAL
     observed, predicted, middle = density.observed / width, density.predicted / width, len(density.left) // 2
     alt = (
-        f"Density of force errors of {result.name}, observed and predicted: at zero error {observed[middle]:.2f} "
-        f"observed and {predicted[middle]:.2f} predicted per {_UNIT}."
+        f"Density of errors of {quantity.many} of {result.name}, observed and predicted: at zero error "
+        f"{observed[middle] / _TO_MEV:.3g} observed and {predicted[middle] / _TO_MEV:.3g} predicted per {quantity.unit}."
     )
-    drawn = _pair(edges, observed, predicted, "error of a force component", len(parts))
+    drawn = _pair(edges, observed, predicted, "error", quantity, len(parts))
     return Drawing(f"error-density-{slug(result.name)}", alt, drawn)
 
 
@@ -57,16 +57,19 @@ def histogram_of_forces(result: Evaluated) -> Drawing | None:
     width = edges[1] - edges[0]
     seen, said = (np.histogram(values, edges)[0] / len(true) / width for values in (true, predicted))
     alt = (
-        f"Histogram of force components of {result.name}: standard deviation {true.std():.1f} observed and "
-        f"{predicted.std():.1f} {_UNIT} predicted."
+        f"Histogram of force components of {result.name}: standard deviation {true.std() * _TO_MEV:.0f} observed and "
+        f"{predicted.std() * _TO_MEV:.0f} {FORCE.unit} predicted."
     )
-    return Drawing(f"forces-{slug(result.name)}", alt, _pair(edges, seen, said, "force component", len(true)))
+    return Drawing(f"forces-{slug(result.name)}", alt, _pair(edges, seen, said, "value", FORCE, len(true)))
 
 
-def _pair(edges: np.ndarray, observed: np.ndarray, predicted: np.ndarray, what: str, count: int) -> Any:
-    """Both densities, on a linear and on a logarithmic axis."""
+def _pair(
+    edges: np.ndarray, observed: np.ndarray, predicted: np.ndarray, what: str, quantity: Quantity, count: int
+) -> Any:
+    """Both densities, on a linear and on a logarithmic axis.  edges and densities in kcal, shown in meV."""
     from matplotlib.ticker import MaxNLocator
 
+    edges, observed, predicted = edges * _TO_MEV, observed / _TO_MEV, predicted / _TO_MEV
     with styled():
         drawn, axes = figure(7.4, 3.0, 1, 2, sharex=True)
         for axis, scale in zip(axes[0], ("linear", "log")):
@@ -76,20 +79,21 @@ def _pair(edges: np.ndarray, observed: np.ndarray, predicted: np.ndarray, what: 
             shown = np.where(predicted > 0, predicted, np.nan)
             axis.plot(middle, shown, color=colour("vermillion"), label="predicted", linestyle=(0, (5, 1.6)))
             axis.set_yscale(scale)
-            axis.set(xlim=(edges[0], edges[-1]), xlabel=f"{what} / {_UNIT}")
-            upper = axis.secondary_xaxis("top", functions=_to_mev())
+            axis.set(xlim=(edges[0], edges[-1]), xlabel=f"{what} of {quantity.many} / ({quantity.unit})")
+            upper = axis.secondary_xaxis("top", functions=_to_kcal())
             upper.tick_params(length=2, labelsize=7)
             upper.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         highest, one = max(observed.max(), np.nanmax(predicted)), 1 / count / (edges[1] - edges[0])
-        axes[0, 0].set(ylim=(0, highest * 1.08), ylabel="density / (mol Å/kcal)")
+        axes[0, 0].set(ylim=(0, highest * 1.08), ylabel=f"density per {quantity.unit}")
         axes[0, 1].set_ylim(min(one / 2, highest / 100), highest * 2)
         log_ticks(axes[0, 1].yaxis, *axes[0, 1].get_ylim())
         axes[0, 0].legend(loc="upper left", borderaxespad=0.2)
         for axis, title in zip(axes[0], ("linear", "logarithmic")):
-            axis.set_title(f"{title}   (upper scale: meV/Å)", fontsize=8, fontweight="normal", color=colour("muted"))
+            axis.set_title(
+                f"{title}   (upper scale: {quantity.kcal})", fontsize=8, fontweight="normal", color=colour("muted")
+            )
     return drawn
 
 
-def _to_mev() -> tuple[Any, Any]:
-    scale = KCAL_PER_MOL * MEV
-    return (lambda x: x * scale), (lambda x: x / scale)
+def _to_kcal() -> tuple[Any, Any]:
+    return (lambda x: x / _TO_MEV), (lambda x: x * _TO_MEV)

@@ -7,6 +7,7 @@ import numpy as np
 
 from equibayes.evaluation.figures.drawing import Drawing
 from equibayes.evaluation.figures.style import MEV, colour, figure, log_ticks, series, styled
+from equibayes.plural import counted
 
 Record = dict[str, Any]
 # A line of a page cannot show more points than this
@@ -63,7 +64,11 @@ def learning_history(records: Sequence[Record], sample_steps: Sequence[int] = ()
             axes[0, 0].legend(loc="upper right", ncols=min(chains, 4))
     last = trace(records, "force_mae")[1]
     end = f"; the force error ends at {np.nanmean(last[-1]) * MEV:.3g} meV/Å" if np.isfinite(last[-1:]).any() else ""
-    return Drawing("history", f"Learning history of {chains} chains over {records[-1]['step']} steps{end}.", drawn)
+    return Drawing(
+        "history",
+        f"Learning history of {counted(chains, 'chain')} over {counted(records[-1]['step'], 'step')}{end}.",
+        drawn,
+    )
 
 
 def probe_traces(records: Sequence[Record], panels: int = 6) -> Drawing | None:
@@ -101,7 +106,9 @@ def probe_traces(records: Sequence[Record], panels: int = 6) -> Drawing | None:
             drawn.legend(
                 *axes[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=min(values.shape[1], 4)
             )
-    return Drawing("traces", f"Predicted force components of {values.shape[1]} chains during the cycles.", drawn)
+    return Drawing(
+        "traces", f"Predicted force components of {counted(values.shape[1], 'chain')} during the cycles.", drawn
+    )
 
 
 def _lines(axis: Any, steps: np.ndarray, values: np.ndarray, scale: float, *, faint: bool = False) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from equibayes.data.elements import symbol
 from equibayes.evaluation.evaluated import Evaluated
-from equibayes.evaluation.figures.curves import components, force_components
+from equibayes.evaluation.figures.curves import ENERGY, FORCE, components, force_components
 from equibayes.evaluation.figures.drawing import Drawing, slug
 from equibayes.evaluation.figures.outliers import short
 from equibayes.evaluation.figures.style import MEV, colour, figure, series, styled
@@ -54,11 +54,13 @@ def by_sample_count(table: Sequence[tuple[str, Sequence[tuple[int, dict[str, Any
     """Metrics against k, one line per set.  table: name, then pairs of k and metrics; None with a single k."""
     if not any(len(rows) > 1 for _, rows in table):
         return None
+    found = [row for _, rows in table for _, row in rows]
+    own = FORCE if any(_find(row, "force_mae") is not None for row in found) else ENERGY
     panels = [
-        ("force_mae", "force error, MAE / (meV/Å)", MEV, None),
-        ("force_coverage_68", "fraction of errors within ±1σ", 1.0, 0.6827),
-        ("force_mll", "log-likelihood, per kcal/(mol Å)", 1.0, None),
-        ("force_auc", "ROC AUC of outliers", 1.0, None),
+        (f"{own.key}_mae", f"error of {own.many}, MAE / ({own.unit})", MEV, None),
+        (f"{own.key}_coverage_68", "fraction of errors within ±1σ", 1.0, 0.6827),
+        (f"{own.key}_mll", f"log-likelihood, per {own.kcal}", 1.0, None),
+        (f"{own.key}_auc", "ROC AUC of outliers", 1.0, None),
     ]
     panels = [p for p in panels if any(_find(row, p[0]) is not None for _, rows in table for _, row in rows)]
     if not panels:
@@ -78,15 +80,15 @@ def by_sample_count(table: Sequence[tuple[str, Sequence[tuple[int, dict[str, Any
             axis.set_xscale("log", base=2)
             axis.set_xticks(ticks, [str(k) for k in ticks])
             axis.set(title=title, xlabel="samples k")
-            if key in ("force_coverage_68", "force_auc"):
+            if key.endswith(("_coverage_68", "_auc")):
                 _at_least(axis, 0.1)
         axes[0, 0].legend(loc="best")
-    return Drawing("samples", "Metrics of forces against the number of posterior samples k.", drawn)
+    return Drawing("samples", f"Metrics of {own.many} against the number of posterior samples k.", drawn)
 
 
 def _find(row: dict[str, Any], key: str) -> float | None:
     """A metric; the likelihood in the paper's unit, as the tables have it."""
-    return (row.get("kcal_mol") or {}).get(key) if key == "force_mll" else row.get(key)
+    return (row.get("kcal_mol") or {}).get(key) if key.endswith("_mll") else row.get(key)
 
 
 def _at_least(axis: Any, span: float) -> None:

@@ -2,8 +2,9 @@
 
 from equibayes.evaluation.report import words
 from equibayes.evaluation.report.markup import Html, tag
-from equibayes.evaluation.report.numbers import Numbers, counted, kcal, mev, percent
+from equibayes.evaluation.report.numbers import Numbers, kcal, mev, percent
 from equibayes.evaluation.report.sections import Content, items, section, warnings_box
+from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
 
 # a symbol in addition to the colour of a badge
@@ -40,8 +41,8 @@ def _card(numbers: Numbers) -> Html:
         tag("p", size, class_="size"),
         _big(numbers),
         tag("p", _badge(word, kind)),
-        _gauge("within ±1σ", numbers.get("force_coverage_68"), 0.68),
-        _gauge("within ±1.96σ", numbers.get("force_coverage_95"), 0.95),
+        _gauge("within ±1σ", numbers.own("coverage_68"), 0.68),
+        _gauge("within ±1.96σ", numbers.own("coverage_95"), 0.95),
         *(tag("p", say(numbers)) for say in sentences),
         class_="card",
     )

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from equibayes.evaluation.evaluated import Evaluated
-from equibayes.evaluation.figures.curves import force_components, found_outliers, width_at
+from equibayes.evaluation.figures.curves import FORCE, Quantity, found_outliers, judged, quantity_of, width_at
 from equibayes.evaluation.figures.style import KCAL, MEV
-from equibayes.evaluation.metrics import OUTLIER_THRESHOLD
+from equibayes.evaluation.metrics import outlier_threshold
 from equibayes.evaluation.tables import measure
 
 Values = dict[str, Any]
@@ -19,16 +19,22 @@ Values = dict[str, Any]
 class Numbers:
     """values: as in METRICS.json.  The rest is used in the text; None where there is nothing to count.
 
+    quantity: what the set is judged by, force components or (without any force label) energies; the numbers below are
+    of this quantity
+    threshold: error above which there is an outlier, eV/Å or eV
+    relative: whether that is a multiple of the MAE
     too_small_68, too_small_95: factor by which σ would have to grow for 68.3 or 95 % of the errors to lie inside
     found: share of the outliers among the tenth of components with the largest σ
-    typical_force: RMS of the labels, eV/Å
-    stated_sigma: RMS of all finite σ of force components, eV/Å
-    missing: force components without label or finite prediction
+    typical_force: RMS of the force labels, eV/Å
+    stated_sigma: RMS of all finite σ
+    missing: components without label or finite prediction
     """
 
     result: Evaluated
     values: Values
+    quantity: Quantity
     threshold: float
+    relative: bool
     components: int
     missing: int
     outliers: int
@@ -46,6 +52,10 @@ class Numbers:
     def k(self) -> int:
         return self.result.k
 
+    def own(self, metric: str) -> float | None:
+        """A metric of the quantity that the set is judged by: own("mae") is force_mae, or energy_mae."""
+        return self.get(f"{self.quantity.key}_{metric}")
+
     def get(self, key: str, part: str | None = None) -> float | None:
         """A metric, None where it is missing or has no value."""
         values = self.values if part is None else self.values.get(part) or {}
@@ -56,7 +66,7 @@ class Numbers:
 def collect(results: Sequence[Evaluated], metrics: Values | None) -> list[Numbers]:
     """For every result; metrics that were not given are computed."""
     given = metrics or {}
-    threshold = given.get("threshold") or OUTLIER_THRESHOLD
+    threshold = given.get("threshold")
     sets = given.get("data") or {}
     found = []
     for result in results:
@@ -75,15 +85,20 @@ def largest_k(numbers: Sequence[Numbers]) -> list[Numbers]:
     return list(best.values())
 
 
-def _numbers(result: Evaluated, values: Values, threshold: float) -> Numbers:
-    parts = force_components(result)
+def _numbers(result: Evaluated, values: Values, given: float | None) -> Numbers:
+    """given: the threshold of outliers, None for a multiple of the MAE."""
+    quantity, parts = quantity_of(result), judged(result)
+    threshold = outlier_threshold(parts.error, given)
     outlier = np.abs(parts.error) > threshold
     labels = result.force_true[np.isfinite(result.force_true)]
+    sigma = result.force_sigma if quantity is FORCE else result.energy_sigma
     any_labels = len(parts) > 0
     return Numbers(
         result=result,
         values=values,
+        quantity=quantity,
         threshold=threshold,
+        relative=given is None,
         components=len(parts),
         missing=parts.missing,
         outliers=int(outlier.sum()),
@@ -91,17 +106,12 @@ def _numbers(result: Evaluated, values: Values, threshold: float) -> Numbers:
         too_small_95=width_at(parts.error, parts.sigma, 0.95) if any_labels else None,
         found=found_outliers(outlier, parts.sigma),
         typical_force=rms(labels),
-        stated_sigma=rms(result.force_sigma[np.isfinite(result.force_sigma)]),
+        stated_sigma=rms(sigma[np.isfinite(sigma)]),
     )
 
 
 def rms(values: np.ndarray) -> float | None:
     return float(np.sqrt(np.mean(np.square(values)))) if values.size else None
-
-
-def counted(number: int, what: str) -> str:
-    """1 sample, 4 samples."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def mev(value: float | None, unit: str = "meV/Å") -> str:

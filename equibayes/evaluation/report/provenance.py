@@ -5,6 +5,7 @@ import json
 from equibayes.evaluation.report.markup import Html, tag
 from equibayes.evaluation.report.sections import Content, section
 from equibayes.evaluation.report.words import samples
+from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
 from equibayes.version import __version__
 
@@ -14,19 +15,22 @@ def about(posterior: Posterior) -> Html:
     data, network = posterior.data or {}, posterior.network
     learned = ""
     if data.get("frames"):
-        learned = f"Learned from {data['frames']} structures of {data.get('name', 'unknown data')}. "
+        learned = f"Learned from {counted(data['frames'], 'structure')} of {data.get('name', 'unknown data')}. "
     return tag("p", f"{learned}A Bayesian NequIP potential for {', '.join(network.type_names)}: {samples(posterior)}")
 
 
 def provenance(content: Content) -> Html:
     posterior = content.posterior
     data, network = posterior.data or {}, posterior.network
-    size = f"{posterior.samples.shape[1]} weights"
+    size = counted(posterior.samples.shape[1], "weight")
     lines = [
         ("data to learn from", data.get("name", "unknown")),
         ("structures", f"{data.get('frames', '?')} to learn from, {data.get('validation_frames', '?')} held back"),
         ("fingerprint", data.get("fingerprint", "unknown")),
-        ("network", f"NequIP, {network.num_layers} layers, l ≤ {network.l_max}, cutoff {network.r_max:g} Å, {size}"),
+        (
+            "network",
+            f"NequIP, {counted(network.num_layers, 'layer')}, l ≤ {network.l_max}, cutoff {network.r_max:g} Å, {size}",
+        ),
         ("written by", f"equibayes {posterior.version}, report by {__version__}"),
         ("units", "energies in eV, forces in eV/Å; 1 kcal/(mol Å) = 43.4 meV/Å"),
     ]

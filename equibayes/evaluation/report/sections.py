@@ -6,7 +6,8 @@ from typing import Any
 
 from equibayes.evaluation import figures
 from equibayes.evaluation.figures import Drawing
-from equibayes.evaluation.figures.style import KCAL
+from equibayes.evaluation.figures.curves import FORCE
+from equibayes.evaluation.metrics import OUTLIER_MULTIPLE
 from equibayes.evaluation.report import tables, words
 from equibayes.evaluation.report.markup import Html, tag
 from equibayes.evaluation.report.numbers import Numbers
@@ -77,7 +78,7 @@ def accuracy(content: Content) -> Html:
     return section(
         "accuracy",
         "How far off are the predictions?",
-        tables.forces(content.numbers),
+        tables.forces(content.numbers) if any(n.quantity is FORCE for n in content.numbers) else "",
         tables.energies(content.numbers) if any(n.get("energy_mae") is not None for n in content.numbers) else "",
         items(notes, "notes"),
         tables.species(content.sets) or "",
@@ -87,21 +88,23 @@ def accuracy(content: Content) -> Html:
 
 
 def outliers(content: Content) -> Html:
-    results, limit = [each.result for each in content.sets], content.sets[0].threshold
+    results, first = [each.result for each in content.sets], content.sets[0]
+    limit = f"{OUTLIER_MULTIPLE:g} times the MAE of the data" if first.relative else words.outlier_limit(first)
+    many = " or ".join(dict.fromkeys(each.quantity.many for each in content.sets))
     roc = content.figure(
-        figures.roc_curves(results, limit),
+        figures.roc_curves(results, [each.threshold for each in content.sets]),
         "ROC curves",
-        "Sort all force components by σ and flag from the top: how many of those with an error above "
-        f"{limit * KCAL:.3g} kcal/(mol Å) are found, against how many good ones are flagged wrongly. Good: steep at "
-        "the left, towards the upper left corner (figure 4 of the paper).",
+        f"Sort all {many} by σ and flag from the top: how many of those with an error above {limit} are found, "
+        "against how many good ones are flagged wrongly. Good: steep at the left, towards the upper left corner "
+        "(figure 4 of the paper).",
         "no data set has both outliers and good components, so there is nothing to tell apart",
     )
     remaining = content.figure(
         figures.error_of_remaining(results),
         "Error without the most uncertain",
-        "Set the components with the largest σ aside, for example to compute them ab initio: the mean error of the "
+        f"Set the {many} with the largest σ aside, for example to compute them ab initio: the mean error of the "
         "rest. Good: falls steeply. Dotted: the best that any σ could do, sorted by the true error.",
-        "no force labels",
+        "too few labels",
     )
     both = tag("div", roc, remaining, class_="figures")
     return section("outliers", "Does σ find the large errors?", tables.outliers(content.numbers), both)

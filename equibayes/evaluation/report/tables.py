@@ -6,10 +6,14 @@ from math import floor, log10
 from typing import Any
 
 from equibayes.evaluation.columns import ABSENT, Column, select
+from equibayes.evaluation.figures.curves import ENERGY, FORCE, Quantity
 from equibayes.evaluation.figures.sets import species_rows
-from equibayes.evaluation.figures.style import KCAL, MEV
+from equibayes.evaluation.figures.style import MEV
+from equibayes.evaluation.metrics import OUTLIER_MULTIPLE
+from equibayes.evaluation.report import words
 from equibayes.evaluation.report.markup import Html, table
 from equibayes.evaluation.report.numbers import Numbers
+from equibayes.evaluation.tables import LEVELS
 from equibayes.posterior.file import Posterior
 
 Shown = tuple[str, Callable[[Numbers], float | None], str]
@@ -30,19 +34,28 @@ ENERGIES: list[Shown] = _metrics(
     "energy_mae per_atom.energy_mae energy_rmse energy_sharpness kcal_mol.energy_mae kcal_mol.energy_mll "
     "energy_coverage_68 energy_coverage_95"
 )
-CALIBRATION: list[Shown] = [
-    *_metrics("force_coverage_50 force_coverage_68 force_coverage_90 force_coverage_95"),
-    ("σ too small by a factor of", lambda n: n.too_small_68, ".2f"),
-    *_metrics("force_miscalibration_area force_ence force_ece kcal_mol.force_nece"),
-]
-OUTLIERS: list[Shown] = [
-    ("components", lambda n: n.components, ".0f"),
-    ("outliers", lambda n: n.outliers, ".0f"),
-    ("outliers, %", lambda n: 100 * n.outliers / n.components if n.components else None, ".2f"),
-    *_metrics("force_auc per_atom.force_auc"),
-    ("in the top tenth, %", lambda n: None if n.found is None else 100 * n.found, ".1f"),
-    *_metrics("force_spearman"),
-]
+
+
+def calibration_columns(own: Quantity) -> list[Shown]:
+    key = own.key
+    return [
+        *_metrics(" ".join(f"{key}_coverage_{level}" for level in LEVELS)),
+        ("σ too small by a factor of", lambda n: n.too_small_68, ".2f"),
+        *_metrics(f"{key}_miscalibration_area {key}_ence {key}_ece kcal_mol.{key}_nece"),
+    ]
+
+
+def outlier_columns(own: Quantity) -> list[Shown]:
+    key = own.key
+    return [
+        (f"error above, {own.unit}", lambda n: n.threshold * MEV if n.components else None, ".1f"),
+        (own.many, lambda n: n.components, ".0f"),
+        ("outliers", lambda n: n.outliers, ".0f"),
+        ("outliers, %", lambda n: 100 * n.outliers / n.components if n.components else None, ".2f"),
+        *_metrics(f"{key}_auc" + (" per_atom.force_auc" if own is FORCE else "")),
+        ("in the top tenth, %", lambda n: None if n.found is None else 100 * n.found, ".1f"),
+        *_metrics(f"{key}_spearman"),
+    ]
 
 
 def forces(numbers: Sequence[Numbers]) -> Html:
@@ -55,14 +68,23 @@ def energies(numbers: Sequence[Numbers]) -> Html:
 
 
 def calibration(numbers: Sequence[Numbers]) -> Html:
-    caption = "Force components: % of errors within the intervals that should contain 50 … 95 %; calibration errors"
-    return _table(caption, numbers, CALIBRATION)
+    caption = "{}: % of errors within the intervals that should contain 50 … 95 %; calibration errors"
+    return _by_quantity(caption, numbers, calibration_columns)
 
 
 def outliers(numbers: Sequence[Numbers]) -> Html:
-    limit = numbers[0].threshold
-    caption = f"Force components with an error above {limit * KCAL:.3g} kcal/(mol Å) ({limit * MEV:.3g} meV/Å)"
-    return _table(caption, numbers, OUTLIERS)
+    limit = f"{OUTLIER_MULTIPLE:g} times their MAE" if numbers[0].relative else words.outlier_limit(numbers[0])
+    return _by_quantity(f"{{}} with an error above {limit}", numbers, outlier_columns)
+
+
+def _by_quantity(caption: str, numbers: Sequence[Numbers], columns: Callable[[Quantity], list[Shown]]) -> Html:
+    """One table of the sets that are judged by forces, one of those judged by energies."""
+    tables = []
+    for own in (FORCE, ENERGY):
+        these = [each for each in numbers if each.quantity is own]
+        if these:
+            tables.append(_table(caption.format(own.many.capitalize()), these, columns(own)))
+    return Html("".join(tables))
 
 
 def species(sets: Sequence[Numbers]) -> Html | None:

@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from equibayes.evaluation.figures.style import KCAL
+from equibayes.evaluation.figures.curves import FORCE
+from equibayes.evaluation.metrics import OUTLIER_MULTIPLE
 from equibayes.evaluation.print_tables import by_reason
-from equibayes.evaluation.report.numbers import Numbers, counted, digits, kcal, mev, percent
+from equibayes.evaluation.report.numbers import Numbers, digits, kcal, mev, percent
+from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
 from equibayes.run.stationarity import EARLIER, sentence, undefined
@@ -19,7 +21,7 @@ def verdict(numbers: Numbers) -> tuple[str, str]:
     """A word for the badge and its kind: right, over, under or unknown."""
     factor = numbers.too_small_68
     if factor is None:
-        return "not comparable: no force labels", "unknown"
+        return "not comparable: no labels", "unknown"
     if factor > TOLERANCE:
         return ("clearly " if factor > CLEAR else "somewhat ") + "overconfident", "over"
     if factor < 1 / TOLERANCE:
@@ -29,6 +31,8 @@ def verdict(numbers: Numbers) -> tuple[str, str]:
 
 def accuracy(numbers: Numbers) -> str:
     error, typical = numbers.get("force_mae"), numbers.typical_force
+    if numbers.quantity is not FORCE:
+        return "There are no force labels; the model is judged by its energies."
     if error is None:
         return f"The force error is not known{_because(numbers, 'force_mae')}."
     share = ""
@@ -49,23 +53,24 @@ def energy(numbers: Numbers) -> str:
 
 def meaning(numbers: Numbers) -> str:
     """What σ is, with its size."""
-    sigma, error, share = (numbers.get(f"force_{key}") for key in ("sharpness", "rmse", "epistemic_share"))
+    sigma, error, share = (numbers.own(key) for key in ("sharpness", "rmse", "epistemic_share"))
     sigma = numbers.stated_sigma if sigma is None else sigma  # σ is there without labels as well
+    many, unit = numbers.quantity.many, numbers.quantity.unit
     if sigma is None:
-        return "The model states no finite σ for these forces."
-    beside = f" where the error is {mev(error)}" if error is not None else ""
+        return f"The model states no finite σ for these {'forces' if numbers.quantity is FORCE else many}."
+    beside = f" where the error is {mev(error, unit)}" if error is not None else ""
     parts = ""
     if share is not None:
         epistemic = f"{percent(share)} of σ² is disagreement between posterior samples (epistemic)"
         parts = f" {epistemic}, the rest is noise that they predict."
     both = "both root mean square" if beside else "root mean square"
-    return f"The model states an uncertainty σ of {mev(sigma)}{beside} ({both}).{parts}"
+    return f"The model states an uncertainty σ of {mev(sigma, unit)}{beside} ({both}).{parts}"
 
 
 def calibration(numbers: Numbers) -> str:
     one, two = numbers.too_small_68, numbers.too_small_95
     if one is None or two is None:
-        return "Without force labels it cannot be checked whether σ is right."
+        return "Without labels it cannot be checked whether σ is right."
     word, kind = verdict(numbers)
     if kind == "right":
         first = f"σ has the right size: errors are {digits(one)} times as wide as it says."
@@ -81,17 +86,26 @@ def calibration(numbers: Numbers) -> str:
     return first + tails
 
 
+def outlier_limit(numbers: Numbers) -> str:
+    """The error above which there is an outlier: 90 meV/Å (2.08 kcal/(mol Å); 3 times the MAE)."""
+    own = numbers.quantity
+    rule = f"; {OUTLIER_MULTIPLE:g} times the MAE" if numbers.relative else ""
+    return f"{mev(numbers.threshold, own.unit)} ({kcal(numbers.threshold, own.kcal)}{rule})"
+
+
 def outliers(numbers: Numbers) -> str:
-    auc, limit = numbers.get("force_auc"), f"{numbers.threshold * KCAL:.3g}\u00a0kcal/(mol\u00a0Å)"
+    own = numbers.quantity
     if not numbers.components:
-        return "Without force labels outliers cannot be counted."
+        return "Without labels outliers cannot be counted."
+    auc, limit = numbers.own("auc"), outlier_limit(numbers)
     if not numbers.outliers:
-        none = f"No force component has an error above {limit}"
+        none = f"No {own.one} has an error above {limit}"
         return f"{none}: there are no outliers to find, and ROC AUC has no value."
     share = numbers.outliers / numbers.components
-    count = f"{numbers.outliers} of {numbers.components} components ({percent(share, 1)}) have an error above {limit}"
+    of = counted(numbers.components, own.one, own.many)
+    count = f"{numbers.outliers} of {of} ({percent(share, 1)}) have an error above {limit}"
     if auc is None:
-        return f"{count}; ROC AUC has no value{_because(numbers, 'force_auc')}."
+        return f"{count}; ROC AUC has no value{_because(numbers, f'{own.key}_auc')}."
     # with many outliers a tenth cannot hold them all: say what could be reached
     best = min(1.0, 0.1 / share)
     found = f"; the tenth with the largest σ holds {percent(numbers.found)} of them (at best {percent(best)})"
@@ -105,10 +119,10 @@ def shift(sets: list[Numbers]) -> list[str]:
     """How the later sets compare with the first: does σ rise where errors rise?"""
     said = []
     first = sets[0]
-    base = first.get("force_rmse"), first.get("force_sharpness")
+    base = first.own("rmse"), first.own("sharpness")
     for other in sets[1:]:
-        now = other.get("force_rmse"), other.get("force_sharpness")
-        if None in base or None in now or not base[0] or not base[1]:
+        now = other.own("rmse"), other.own("sharpness")
+        if other.quantity is not first.quantity or None in base or None in now or not base[0] or not base[1]:
             continue
         error, sigma = now[0] / base[0], now[1] / base[1]  # type: ignore[operator]
         if error > TOLERANCE:
@@ -155,7 +169,7 @@ def recalibration(posterior: Posterior) -> str:
     if posterior.calibration is None:
         return "It is as predicted by the model, without recalibration."
     found = Calibration.from_dict(posterior.calibration)
-    frames = f"{found.data.get('frames', 'an unknown number of')} frames of {found.data.get('name', 'unknown data')}"
+    frames = f"{counted(found.data.get('frames', 'an unknown number of'), 'frame')} of {found.data.get('name', 'unknown data')}"
     methods = {what: _METHODS[part.method] for what, part in (("forces", found.forces), ("energies", found.energy))}
     if len(set(methods.values())) == 1:
         return f"Calibration on {frames}: {methods['forces']}."
@@ -182,7 +196,7 @@ def missing(numbers: Numbers) -> list[str]:
     said = [f"{note}." for note in [numbers.values.get("note")] if note]
     if numbers.missing:
         total = numbers.missing + numbers.components
-        count = f"{numbers.missing} of {total} force components"
+        count = f"{numbers.missing} of {counted(total, numbers.quantity.one, numbers.quantity.many)}"
         said.append(f"{count} have no label or no finite prediction and are not in the figures.")
     for reason, keys in by_reason(numbers.values.get("reasons") or {}).items():
         names = [_spoken(key) for key in keys]

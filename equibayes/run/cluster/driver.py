@@ -21,6 +21,7 @@ from equibayes.run.cluster.worker import Began, Collected, Make, Recorded, Repor
 from equibayes.run.interrupt import Interrupted, collected_signals
 from equibayes.run.progress import Display
 from equibayes.run.records import MetricsLog
+from equibayes.run.settings import OutputSettings
 from equibayes.run.state import RunState
 from equibayes.run.store import check_same_run
 from equibayes.version import __version__
@@ -47,7 +48,7 @@ class ClusterRun:
         options: ClusterOptions,
         folder: Path,
         display: Display,
-        tensorboard: bool = False,
+        output: OutputSettings | None = None,
         on_sample: Callable[[Pool], None] = lambda pool: None,
         worker: type[Worker] = Worker,
     ) -> None:
@@ -55,7 +56,7 @@ class ClusterRun:
         that is there whenever every chain has one more sample."""
         self.ray, self.make, self.total, self.about = ray, make, total_steps, about
         self.chains, self.options, self.folder, self.worker = chains, options, folder, worker
-        self.display, self.tensorboard, self.on_sample = display, tensorboard, on_sample
+        self.display, self.output, self.on_sample = display, output, on_sample
         self.crews: list[Crew] = []
         self.pool = Pool([])
         self.agreement: dict[str, Any] = {}
@@ -71,7 +72,7 @@ class ClusterRun:
         for identities in plan.groups:
             self._remember(self._add_crew(identities, staff))
         self.written = min(crew.group.step for crew in self.crews)
-        self.log = MetricsLog(self.folder, keep_until=self.written, tensorboard=self.tensorboard)
+        self.log = MetricsLog(self.folder, keep_until=self.written, output=self.output)
         try:
             self.display.say(str(plan))
             with collected_signals() as pending:

@@ -11,6 +11,7 @@ from typing import Any
 
 from equibayes.errors import InputError
 from equibayes.files import write_text
+from equibayes.plural import counted
 from equibayes.run.cluster.connect import ClusterOptions, devices, packed
 from equibayes.run.store import CLUSTER_PLAN
 
@@ -52,6 +53,6 @@ class Plan:
     def __str__(self) -> str:
         sizes = [len(group) for group in self.groups]
         each = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} or {max(sizes)}"
-        kind = "GPU" if self.device == "cuda" else f"{self.threads} CPU core(s)"
+        kind = "GPU" if self.device == "cuda" else counted(self.threads, "CPU core")
         shared = f", {self.shards} of which share the data of a group" if self.shards > 1 else ""
-        return f"{sum(sizes)} chains in {len(sizes)} group(s) of {each}, each on a worker with {kind}{shared}"
+        return f"{counted(sum(sizes), 'chain')} in {counted(len(sizes), 'group')} of {each}, each on a worker with {kind}{shared}"

@@ -15,7 +15,7 @@ import torch
 from torch import distributed
 
 from equibayes.bayes.model import StochasticModel
-from equibayes.bayes.potential import Evaluation, Potential
+from equibayes.bayes.potential import Evaluation, Potential, weighted
 from equibayes.bayes.prior import Prior
 from equibayes.data.resident import ResidentData
 
@@ -93,7 +93,8 @@ class ShardedPotential(Potential):
         theta = position.detach().requires_grad_()
         output = self.model(theta, graph, differentiable=True)
         per_structure = self.log_likelihood(output, graph, labels)
-        likelihood = (per_structure * weight).sum(1)
+        likelihood = (weighted(per_structure, labels) * weight).sum(1)
+        unweighted = (per_structure * weight).sum(1)
         (gradient,) = torch.autograd.grad(likelihood.sum(), theta)
         # sums over components, divided after the reduction
         real = graph.real.to(output.forces)
@@ -102,17 +103,17 @@ class ShardedPotential(Potential):
         atoms = counted.gather(1, graph.structure.expand(len(weight), -1).clamp(max=size)).to(real) * real
         with torch.no_grad():
             error = (output.forces - labels.forces).abs().mean(-1)
-            sums = [likelihood, atoms.sum(1), (error * atoms).sum(1), (output.sigma_forces * atoms).sum(1)]
+            sums = [likelihood, unweighted, atoms.sum(1), (error * atoms).sum(1), (output.sigma_forces * atoms).sum(1)]
             numbers = torch.stack([each.double() for each in sums])
         distributed.all_reduce(gradient)
         distributed.all_reduce(numbers)
-        likelihood, count, error, sigma = numbers
+        likelihood, unweighted, count, error, sigma = numbers
         batch = indices.shape[1]
         scale = self.total / batch
         return Evaluation(
             gradient=-scale * gradient + self.prior.gradient(position),
             potential=self.prior.neg_log_density(position).double() - scale * likelihood,
-            log_likelihood=likelihood / batch,
+            log_likelihood=unweighted / batch,
             force_mae=(error / count).to(position.dtype),
             force_sigma=(sigma / count).to(position.dtype),
         )
