@@ -11,8 +11,8 @@ import torch
 from equibayes.data.dataset import Dataset
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError, InputWarning
-from equibayes.posterior.calibration import Calibration
 from equibayes.plural import counted
+from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.predict import Prediction, predict_each
 from equibayes.posterior.sample import frame_mark

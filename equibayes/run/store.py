@@ -20,7 +20,7 @@ from equibayes.errors import InputError
 from equibayes.run import checkpoint
 from equibayes.run.checkpoint import Checkpoint
 from equibayes.run.records import MetricsLog
-from equibayes.run.settings import READING, OutputSettings
+from equibayes.run.settings import READING, OutputSettings, SampleConfig
 
 CLUSTER_PLAN = "plan.json"
 """Only a run on a cluster has one."""
@@ -115,8 +115,12 @@ def check_same_run(saved: dict[str, Any], now: dict[str, Any]) -> None:
 
 
 def changed_setting(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """The first setting that differs, in words; empty if there is none.  One that is absent counts as none."""
-    was, now = _flat(before), _flat(after)
+    """The first setting that differs, in words; empty if there is none.
+
+    A setting that is absent, since it came with a later version, has its default: that is what earlier versions did.
+    """
+    usual = _flat(SampleConfig().to_dict())
+    was, now = usual | _flat(before), usual | _flat(after)
     for key in sorted(set(was) | set(now)):
         if key.removeprefix("data.") not in READING and was.get(key) != now.get(key):
             return f"{key} was {was.get(key)} when the run began and is {now.get(key)} now"

@@ -121,7 +121,8 @@ def test_asked_to_stop(tmp_path: Path, short: bytes, number: int, status: int) -
     step = newest_step(tmp_path)
     assert 0 < step < 108
     last = (tmp_path / "out.txt").read_text().splitlines()[-1]
-    assert last == f"stopped at step {step}; continue with the same command and --resume"
+    again = "equibayes sample --resume -o a.posterior"
+    assert last == f"stopped at step {step}; continue with the same command and --resume, or: {again}"
     assert (tmp_path / "err.txt").read_text() == ""
     code, _, err = program.run([*SHORT, "--resume"], tmp_path)
     assert (code, err) == (0, "")

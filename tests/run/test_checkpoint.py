@@ -254,7 +254,7 @@ def test_resume_without_an_output() -> None:
     ("now", "words"),
     [
         ({"config": {"burn_in": {"steps": 5}}, "the data": "x"}, "burn_in.steps was 4 when the run began and is 5 now"),
-        ({"config": {"burn_in": {}}, "the data": "x"}, "burn_in.steps was 4 when the run began and is None now"),
+        ({"config": {"burn_in": {}}, "the data": "x"}, "burn_in.steps was 4 when the run began and is 20000 now"),
         ({"config": {"burn_in": {"steps": 5}}, "the data": "y"}, "the data changed since the run began"),
     ],
 )
