@@ -146,7 +146,8 @@ def study_config(arguments: argparse.Namespace) -> "LearnConfig":
     values = merge(
         *layers, given(arguments, (*_OPTIONS, *_LIMITS)), {name: part for name, part in parts.items() if part}
     )
-    values["labeller"] = _ALIASES.get(values.get("labeller", "pool"), values.get("labeller", "pool"))
+    if values.get("labeller") in tuple(_ALIASES):  # a tuple: from a file it may be a list
+        values["labeller"] = _ALIASES[values["labeller"]]
     if "sample" in values:
         values["sample"] = with_enough_samples(values["sample"], arguments)
     return learn_config(arguments.preset, arguments.network, values)

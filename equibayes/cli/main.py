@@ -12,7 +12,7 @@ from typing import Any
 
 from equibayes.cli import calibrate, compare, evaluate, info, lammps, learn, md, predict, sample, serve, template
 from equibayes.cli.parser import Parser
-from equibayes.errors import InputError, InputWarning
+from equibayes.errors import InputError, InputWarning, one_line
 
 VERBS = (sample, predict, evaluate, calibrate, md, lammps, serve, learn, compare, info, template)
 """Each verb is a module with `HELP`, `DESCRIPTION`, `EPILOG`, `add_options(parser)` and `run(arguments)`: exit
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, InputWarning):
-                print(f"equibayes: warning: {message}", file=sys.stderr)
+                print(f"equibayes: warning: {one_line(message, 4000)}", file=sys.stderr)
             else:
                 usual(message, category, *where, **more)
 
@@ -76,7 +76,7 @@ def _run(argv: list[str] | None) -> int:
         sys.stdout.flush()  # here, so that a closed pipe is noticed here
         return status
     except InputError as error:
-        print(f"equibayes: error: {' '.join(str(error).split())}", file=sys.stderr)  # one line, whatever it holds
+        print(f"equibayes: error: {one_line(error, 4000)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("equibayes: interrupted", file=sys.stderr)

@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from equibayes.errors import InputError
-
-
-def one_line(text: object, limit: int = 160) -> str:
-    """Any message, as a single line of bounded length without control characters."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+from equibayes.errors import InputError, one_line
 
 
 @contextmanager
