@@ -119,12 +119,12 @@ def test_a_slip_in_a_setting_of_learn(words: str, message: str) -> None:
 
 def test_names_that_are_no_text() -> None:
     """Numbers, none and dates are names like any other."""
-    with pytest.raises(InputError, match="^None: no such setting"):
+    with pytest.raises(InputError, match=r"^None: no such setting"):
         sample_config("quick", None, {None: 1})  # type: ignore[dict-item]
 
 
 def test_a_device_and_a_name_with_a_nul_character() -> None:
-    with pytest.raises(InputError, match="/dev/zero.*: not valid YAML"):
+    with pytest.raises(InputError, match=r"/dev/zero.*: not valid YAML"):
         read_yaml("/dev/zero")
     with pytest.raises(InputError, match="no such file"):
         read_yaml("a\0b")
@@ -132,7 +132,7 @@ def test_a_device_and_a_name_with_a_nul_character() -> None:
 
 def test_chains_that_no_memory_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Settings within their limits that together need terabytes."""
-    words = "--network tiny chains=10000 samples=10000 network.num_features=2048 network.num_layers=20".split()
+    words = ["--network", "tiny", "chains=10000", "samples=10000", "network.num_features=2048", "network.num_layers=20"]
     assert (
         main(["sample", "bundled:ethanol@0:9", "-o", str(tmp_path / "a.posterior"), "data.validation=2", *words]) == 2
     )
