@@ -4,7 +4,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from equibayes.config import check, setting
-from equibayes.errors import InputError
+from equibayes.data.elements import atomic_number
+from equibayes.errors import InputError, one_line
 from equibayes.network.harmonics import L_MAX
 
 
@@ -61,6 +62,19 @@ class NetworkConfig:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def check_type_names(config: NetworkConfig) -> None:
+    """An `InputError` unless the types are distinct elements, and every setting per type has one value for each."""
+    names = config.type_names
+    if not names or len(set(names)) != len(names):
+        raise InputError(f"network.type_names={one_line(names)}: must be distinct chemical symbols")
+    for name in names:
+        atomic_number(name)
+    for setting_name in ("avg_num_neighbors", "per_type_energy_scales", "per_type_energy_shifts"):
+        value = getattr(config, setting_name)
+        if isinstance(value, dict) and not set(names) <= set(value):
+            raise InputError(f"network.{setting_name}={one_line(value)}: needs a value for each of {', '.join(names)}")
 
 
 PRESETS: dict[str, NetworkConfig] = {

@@ -18,7 +18,7 @@ class PosteriorSummary:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.posterior = load(self.path)
+        self.posterior = load(self.path, check_calibration=False)
         self.header, tensors = read(self.path)
         self.stored = str(tensors["samples"].dtype).removeprefix("torch.")
         self.size = self.path.stat().st_size
@@ -75,10 +75,12 @@ def _data_lines(posterior: Posterior) -> list[Line]:
     data = posterior.data
     if not data:
         return [("data", "unknown")]
-    learned = f"{data['frames']} frames with {data['atoms']} atoms to learn from, {data['validation_frames']} held back"
+    frames, atoms, held = (data.get(name, "?") for name in ("frames", "atoms", "validation_frames"))
+    learned = f"{frames} frames with {atoms} atoms to learn from, {held} held back"
+    fingerprint = data.get("fingerprint", "unknown")
     return [
-        ("data", f"{data['name']}: {learned}"),
-        ("", f"fingerprint {data['fingerprint'][:16]}…; species {', '.join(posterior.network.type_names)}"),
+        ("data", f"{data.get('name', 'unknown')}: {learned}"),
+        ("", f"fingerprint {fingerprint[:16]}…; species {', '.join(posterior.network.type_names)}"),
     ]
 
 
@@ -179,10 +181,10 @@ def _calibration(posterior: Posterior) -> str:
     except InputError as cause:  # the rest of the file can still be explained
         return str(cause)
     parts = (
-        f"{word} {part.method}" + ("" if part.method == "none" else f" (σ × {part.choice['factor']:.2f})")
+        f"{word} {part.method}" + ("" if part.method == "none" else f" (σ × {part.choice.get('factor', 1.0):.2f})")
         for word, part in (("forces", found.forces), ("energies", found.energy))
     )
-    return f"{', '.join(parts)}; on {found.data['name']}, {found.data['frames']} frames"
+    return f"{', '.join(parts)}; on {found.data.get('name', 'unknown data')}, {found.data.get('frames', '?')} frames"
 
 
 def _range(values: list[float | None], unit: str = "meV/Å") -> str:

@@ -20,6 +20,7 @@ from equibayes.errors import InputError
 from equibayes.run import checkpoint
 from equibayes.run.checkpoint import Checkpoint
 from equibayes.run.records import MetricsLog
+from equibayes.run.state import RunState
 
 CLUSTER_PLAN = "plan.json"
 """Only a run on a cluster has one."""
@@ -57,7 +58,7 @@ class FolderStore(Store):
         self._log: MetricsLog | None = None
 
     def load(self, say: Callable[[str], None]) -> Checkpoint | None:
-        return checkpoint.load_newest(self.folder, say) if self.resume else None
+        return checkpoint.load_newest(self.folder, say, RunState.check) if self.resume else None
 
     def open(self, step: int) -> None:
         self._log = MetricsLog(self.folder, keep_until=step, tensorboard=self.tensorboard)
@@ -111,7 +112,7 @@ def check_same_run(saved: dict[str, Any], now: dict[str, Any]) -> None:
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     result: dict[str, Any] = {}
-    for key, value in values.items():
+    for key, value in values.items() if isinstance(values, dict) else ():
         name = f"{prefix}{key}"
         result |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
     return result

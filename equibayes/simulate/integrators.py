@@ -102,7 +102,14 @@ class Integrator:
         return {name: np.array(value, dtype=np.float64) for name, value in (atoms | own).items()}
 
     def remember(self, memory: dict[str, np.ndarray]) -> None:
-        """The inverse of `memory`."""
+        """The inverse of `memory`; an `InputError` where it belongs to other atoms or another integrator."""
+        own = {name: array.shape for name, array in self.memory().items()}
+        for name, shape in own.items():
+            if name not in memory or memory[name].shape != shape:
+                found = memory[name].shape if name in memory else "missing"
+                raise InputError(
+                    f"the saved state of the simulation: {name} has shape {found}, not {shape}; start again"
+                )
         self.atoms.set_cell(memory["cell"], scale_atoms=False)
         self.atoms.set_positions(memory["positions"])
         self.atoms.set_momenta(memory["momenta"])
