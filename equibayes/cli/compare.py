@@ -18,7 +18,7 @@ from equibayes.evaluation.comparison import LEGEND, Row, comparison_table
 from equibayes.evaluation.evaluated import check_labelled, evaluate_each
 from equibayes.evaluation.print_tables import print_table
 from equibayes.evaluation.tables import measure
-from equibayes.files import make_folder, write_text
+from equibayes.files import SAME_COMMAND, make_folder, remedy, write_text
 from equibayes.run import Run
 from equibayes.run.interrupt import Interrupted
 from equibayes.run.progress import choose_display, watched
@@ -73,7 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     for method in methods:
         print(f"{method} …", flush=True)
         try:
-            contestants.append(obtain(method, train, config, folder, run=where))
+            with remedy(SAME_COMMAND):
+                contestants.append(obtain(method, train, config, folder, run=where))
         except Interrupted:
             print("stopped; the same command continues from here", flush=True)
             return 130

@@ -13,6 +13,7 @@ from equibayes.cli.settings import SAMPLING, add_sampling_options, given, with_e
 from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
+from equibayes.files import SAME_COMMAND, remedy
 from equibayes.run import Run
 from equibayes.run.cluster.connect import connected
 
@@ -115,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     where = Run(device=chosen_device(arguments), display=choose_display(), cluster=cluster)
     say = partial(print, flush=True)
     inputs = read_inputs(config, reading_options(arguments))
-    with nullcontext() if cluster is None else connected(cluster.address) as ray:
+    with remedy(SAME_COMMAND), nullcontext() if cluster is None else connected(cluster.address) as ray:
         labeller = make_labeller(config, inputs.pool, arguments, ray)
         try:
             reason = Learner(config, inputs, labeller, config.output, run=where, say=say).run()

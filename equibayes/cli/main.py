@@ -85,5 +85,9 @@ def _run(argv: list[str] | None) -> int:
         # `equibayes … | head`: the pipe is closed.  Python would report it again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:  # a name of 260 characters, a folder without permission
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"equibayes: error: {one_line(f'{where}{error.strerror or error}', 4000)}", file=sys.stderr)
+        return 2
     except SystemExit as leave:  # argparse after --help
         return leave.code if isinstance(leave.code, int) else 0

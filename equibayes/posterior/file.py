@@ -21,6 +21,7 @@ import torch
 from equibayes import expect, tensor_file
 from equibayes.bayes.model import StochasticModel
 from equibayes.config import build
+from equibayes.data.checks import check_geometry
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number
 from equibayes.data.reference import EnergyReference
@@ -96,6 +97,8 @@ class Posterior:
         single = not isinstance(structures, (list, tuple, Dataset))
         given = [structures] if single else structures
         ours = [s if isinstance(s, Structure) else Structure.from_atoms(s) for s in given]
+        for structure in ours:
+            check_geometry(structure)
         predictions = list(predict(self, ours, members=members))
         return predictions[0] if single else predictions
 

@@ -12,6 +12,7 @@ import torch
 
 from equibayes import expect, tensor_file
 from equibayes.errors import InputError
+from equibayes.files import RESUME, remedy
 from equibayes.run.upgrade import checkpoint_1_to_2
 
 FORMAT = "equibayes-checkpoint"
@@ -30,7 +31,8 @@ class Checkpoint(NamedTuple):
 def save(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     """Write `checkpoint-<step>.safetensors` atomically and remove all but the newest."""
     path = folder / f"checkpoint-{step:010d}.safetensors"
-    tensor_file.write(path, checkpoint.tensors, {"record": checkpoint.record}, format=FORMAT, version=VERSION)
+    with remedy(RESUME):
+        tensor_file.write(path, checkpoint.tensors, {"record": checkpoint.record}, format=FORMAT, version=VERSION)
     for old in newest_first(folder)[KEEP:]:
         old.unlink(missing_ok=True)
     return path

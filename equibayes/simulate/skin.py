@@ -9,11 +9,14 @@ simulation that is continued from a file repeats the same bits.
 import numpy as np
 import torch
 
+from equibayes.data.checks import FARTHEST, check_geometry
 from equibayes.data.graph import Graph, check_species, graph_of_edges
 from equibayes.data.neighbors import NeighborList, neighbor_list
 from equibayes.data.structures import Structure
 from equibayes.engine.neighbors import graph_of_torch_edges, neighbor_list_torch
 from equibayes.errors import InputError
+
+NOT_FINITE = "positions or cell are not finite numbers"
 
 
 class SkinList:
@@ -66,11 +69,14 @@ class SkinList:
 
     def _check(self, structure: Structure) -> None:
         check_species(structure, self.species_of)
-        if not (np.isfinite(structure.positions).all() and np.isfinite(structure.cell).all()):
+        largest = max(np.abs(structure.positions).max(initial=0.0), np.abs(structure.cell).max())
+        if not largest <= FARTHEST:  # NaN too
+            what = f"coordinates are beyond {FARTHEST:.0e} Å" if np.isfinite(largest) else NOT_FINITE
             raise InputError(
-                f"{structure.source or 'structure'}: positions or cell are not finite numbers; the simulation has "
-                "exploded: use a shorter time step or a start closer to the training data"
+                f"{structure.source or 'structure'}: {what}; the simulation has exploded: use a shorter time step or a "
+                "start closer to the training data"
             )
+        check_geometry(structure)
 
 
 def _ordered(pairs: NeighborList) -> NeighborList:
