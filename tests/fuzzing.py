@@ -159,9 +159,9 @@ def damaged_value(content: Any, rng: Random) -> Any:
             if rng.random() < 0.15:
                 del place[key]
             elif rng.random() < 0.1 and isinstance(place, dict):
-                place[rng.choice(["x", "", "\ud800", key + "x"])] = rng.choice(VALUES)
+                place[rng.choice(["x", "", "\ud800", key + "x"])] = copy.deepcopy(rng.choice(VALUES))
             else:
-                place[key] = rng.choice(VALUES)
+                place[key] = copy.deepcopy(rng.choice(VALUES))
             break
     return content
 
@@ -191,7 +191,7 @@ def damaged_tensors(tensors: dict[str, torch.Tensor], rng: Random) -> dict[str, 
         if tensor.dtype == torch.int64:
             value = int(max(-(2.0**62), min(2.0**62, value))) if value == value else -5
         where = slice(None) if kind == 5 else slice(rng.randrange(max(1, len(flat))), None, max(1, len(flat) // 2))
-        flat[where] = value
+        flat[where] = torch.tensor(value).to(tensor.dtype)  # 1e300 becomes infinite in float32
         tensors[name] = flat.reshape(tensor.shape)
     return tensors
 
