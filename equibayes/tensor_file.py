@@ -48,7 +48,7 @@ def read(
             text = (file.metadata() or {}).get(KEY)
             # clones are aligned, unlike a mapped file; the last bits of some kernels depend on it
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        header = None if text is None else json.loads(text)
+        header: Any = None if text is None else json.loads(text)
         digest = _digest(tensors, {k: v for k, v in header.items() if k != "sha256"}) if _is_header(header) else ""
     except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, AttributeError, KeyError) as cause:
         raise InputError(f"{path}: not a {what}, or a damaged one ({_first_line(cause)})") from cause

@@ -24,8 +24,10 @@ from equibayes import tensor_file
 from equibayes.config import parse_overrides, read_yaml, template
 from equibayes.data import read
 from equibayes.errors import InputError
+from equibayes.learning.on_the_fly import FlySettings
 from equibayes.learning.settings import learn_config
 from equibayes.posterior import file as posterior_file
+from equibayes.posterior.calibrate import unseen
 from equibayes.posterior.calibration import Calibrated, Calibration, Rescaling
 from equibayes.posterior.summary import PosteriorSummary
 from equibayes.run import checkpoint
@@ -37,6 +39,7 @@ from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.integrators import Conditions
 from equibayes.simulate.md import run_md
 from equibayes.simulate.reporter import state_file
+from equibayes.simulate.trust import Trust
 from equibayes.simulate.watch import Watch
 from tests.data.water_frames import water
 from tests.runs import ethanol_frames, runner_of, small_config
@@ -267,12 +270,12 @@ NAMES = _flat_names(sample_config().to_dict())
 
 def _overrides(rng: Random) -> None:
     words = []
-    for _ in range(rng.randint(1, 3)):
+    for _ in range(rng.choice([1, 1, 2])):
         name = rng.choice(NAMES)
         if rng.random() < 0.2:
             name = rng.choice([name + ".x", name[:-1], "", ".", "x" * 500, ".".join("a" * 300)])
-        value = rng.choice(VALUES)
-        text = rng.choice(WORDS) if rng.random() < 0.4 else value if isinstance(value, str) else json.dumps(value)
+        value = rng.choice(VALUES) if rng.random() < 0.6 else rng.choice([1, 2, 3, 0.5, "none", "true", 10, 1e-3])
+        text = rng.choice(WORDS) if rng.random() < 0.3 else value if isinstance(value, str) else json.dumps(value)
         words.append(f"{name}={text}" if rng.random() < 0.97 else name)
     config = sample_config("quick", "tiny", parse_overrides(words))
     template(config).encode()
@@ -324,6 +327,9 @@ def _posterior(folder: Path) -> Attempt:
         str(PosteriorSummary(path))
         posterior = posterior_file.load(path)
         posterior.predict(frame).interval(0.9)
+        unseen(posterior, ethanol_frames(2))
+        Trust.of("3x", None, posterior)
+        FlySettings.of(posterior, {})
         json.dumps(PosteriorSummary(path).to_dict()).encode()
 
     return attempt

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 from equibayes.errors import InputError, one_line
 
@@ -56,8 +56,8 @@ def text_lines(path: Path) -> Iterator[str]:
     name, blank = one_line(path, 300), True
     try:
         with path.open("rb") as file:
-            opened = gzip.open if file.read(2) == b"\x1f\x8b" else open
-        with opened(path, "rb") as text:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if packed else path.open("rb") as text:
             for line in _bounded_lines(text, path, name):
                 if b"\0" in line:
                     raise InputError(
@@ -73,7 +73,7 @@ def text_lines(path: Path) -> Iterator[str]:
         raise InputError(f"{name}: the file is empty; write or download it again")
 
 
-def _bounded_lines(text: IO[bytes], path: Path, name: str) -> Iterator[bytes]:
+def _bounded_lines(text: BinaryIO | gzip.GzipFile, path: Path, name: str) -> Iterator[bytes]:
     """Lines of an open file; an `InputError` for one without an end and for a file that grows without bounds."""
     size, total = path.stat().st_size, 0
     while line := text.readline(LONGEST_LINE):

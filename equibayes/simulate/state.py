@@ -98,8 +98,9 @@ def _check(header: dict[str, Any], tensors: tensor_file.Tensors) -> None:
     for name in ("md.log", "candidates.xyz", "trajectory"):
         expect.whole(lengths.get(name), f"lengths.{name}")
     Statistics.check(header.get("statistics"))
+    rng: Any = header.get("rng")
     try:
-        np.random.default_rng(0).bit_generator.state = header.get("rng")
+        np.random.default_rng(0).bit_generator.state = rng
     except (TypeError, ValueError, KeyError, OverflowError, AttributeError) as cause:
         raise InputError(f"rng is no state of a random number generator ({one_line(cause, 60)})") from cause
     atoms = tensors["positions"].shape[0] if "positions" in tensors and tensors["positions"].ndim else 0

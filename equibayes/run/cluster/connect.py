@@ -104,7 +104,7 @@ def _read_mode_again() -> None:
     """Ray reads RAY_AUTH_MODE when it is imported, which the caller may have done."""
     if "ray" in sys.modules:
         with suppress(ImportError, AttributeError):
-            from ray._raylet import Config
+            from ray._raylet import Config  # type: ignore[attr-defined]
 
             Config.initialize("")
 
