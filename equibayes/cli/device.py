@@ -6,6 +6,9 @@ from equibayes.allocator import keep_freed_memory
 from equibayes.errors import InputError
 
 
+MOST_THREADS = 4096
+
+
 def add_device_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda if there is one")
     parser.add_argument("--threads", type=int, metavar="n", help="CPU threads (default: all cores)")
@@ -19,8 +22,9 @@ def chosen_device(arguments: argparse.Namespace) -> str:
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: no GPU is visible to PyTorch here; use --device cpu")
     if threads is not None:
-        if threads < 1:
-            raise InputError(f"--threads {threads}: must be at least 1")
+        if not 1 <= threads <= MOST_THREADS:
+            limit = "at least 1" if threads < 1 else f"at most {MOST_THREADS}"
+            raise InputError(f"--threads {threads}: must be {limit}")
         torch.set_num_threads(threads)
     keep_freed_memory()
     return device or ("cuda" if torch.cuda.is_available() else "cpu")

@@ -25,6 +25,8 @@ from ase.md.verlet import VelocityVerlet
 
 from equibayes.errors import InputError
 
+SMALLEST, LARGEST = 1e-6, 1e12
+"""Of temperatures and times; beyond, kinetic energies are 0 or overflow."""
 ENSEMBLES = ("nve", "langevin", "bussi", "npt")
 
 # The state of an integrator besides positions, momenta, cell and random numbers: paths of attributes.
@@ -62,6 +64,10 @@ class Conditions:
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise InputError(f"{name.replace('_', '-')} {value:g}: must be above 0, in {unit}")
+            if not SMALLEST <= value <= LARGEST:
+                raise InputError(
+                    f"{name.replace('_', '-')} {value:g}: must be between {SMALLEST:g} and {LARGEST:g} {unit}"
+                )
         if not np.isfinite(self.pressure):
             raise InputError(f"pressure {self.pressure:g}: must be a number, in GPa")
         if self.seed < 0:
