@@ -5,7 +5,6 @@ import argparse
 from equibayes.allocator import keep_freed_memory
 from equibayes.errors import InputError
 
-
 MOST_THREADS = 4096
 
 
