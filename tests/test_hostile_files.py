@@ -1,6 +1,7 @@
 """Files with a right checksum and values that no run leaves: one line that names the file and the field."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,21 @@ def test_structures_that_cannot_be_predicted(change: Callable[[Any], object], wo
 def test_nothing_to_predict() -> None:
     with pytest.raises(InputError, match="structure: has no atoms"):
         posterior_file.load(ETHANOL).predict(Atoms())
+
+
+@pytest.mark.parametrize("weight", [-1e30, 1e30, 1e200])
+def test_sigma_that_is_0_or_infinite(weight: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Finite weights of the noise heads can give both; no metric or calibration is made of them."""
+    posterior, path = posterior_file.load(ETHANOL), tmp_path / "a.posterior"
+    samples = posterior.samples.clone()
+    for name, own in posterior.model.layout.groups.items():
+        if name.endswith("_head"):
+            samples[:, own] = weight
+    replace(posterior, samples=samples).save(path)
+    argv = [str(path), "bundled:ethanol@400:412", "--threads", "1"]
+    assert main(["calibrate", *argv]) == 2
+    err = capsys.readouterr().err
+    assert "some predictions are not finite or have no σ" in err
+    assert err.count("\n") == 1
+    assert main(["evaluate", *argv, "--json", str(tmp_path / "m.json")]) == 0
+    assert "NaN" not in (tmp_path / "m.json").read_text()
