@@ -16,8 +16,6 @@ from equibayes.data.structures import Structure
 from equibayes.engine.neighbors import graph_of_torch_edges, neighbor_list_torch
 from equibayes.errors import InputError
 
-NOT_FINITE = "positions or cell are not finite numbers"
-
 
 class SkinList:
     """Graphs of one structure that moves.  r_max and skin in Å; `searches` counts the neighbour searches."""
@@ -69,13 +67,14 @@ class SkinList:
 
     def _check(self, structure: Structure) -> None:
         check_species(structure, self.species_of)
-        largest = max(np.abs(structure.positions).max(initial=0.0), np.abs(structure.cell).max())
-        if not largest <= FARTHEST:  # NaN too
-            what = f"coordinates are beyond {FARTHEST:.0e} Å" if np.isfinite(largest) else NOT_FINITE
+        where = structure.source or "structure"
+        if not (np.isfinite(structure.positions).all() and np.isfinite(structure.cell).all()):
             raise InputError(
-                f"{structure.source or 'structure'}: {what}; the simulation has exploded: use a shorter time step or a "
-                "start closer to the training data"
+                f"{where}: positions or cell are not finite numbers; the simulation has exploded: use a shorter time "
+                "step or a start closer to the training data"
             )
+        if max(np.abs(structure.positions).max(initial=0.0), np.abs(structure.cell).max()) > FARTHEST:
+            raise InputError(f"{where}: coordinates are beyond {FARTHEST:.0e} Å; the simulation has exploded")
         check_geometry(structure)
 
 
