@@ -46,7 +46,7 @@ from tests.runs import ethanol_frames, runner_of, small_config
 from tests.simulate import test_ipi_hostile as peer
 from tests.simulate.posteriors import ETHANOL, ethanol_start
 
-SECONDS = 20
+SECONDS = 60
 Random = random.Random
 Attempt = Callable[[Random], None]
 """Mutates an input and loads it."""
