@@ -229,6 +229,18 @@ def test_nothing_to_predict() -> None:
         posterior_file.load(ETHANOL).predict(Atoms())
 
 
+def test_a_history_with_gaps_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a record does not tell is not known; the file can be used."""
+
+    def gaps(header: dict[str, Any], _: dict[str, torch.Tensor]) -> None:
+        del header["history"][-1]["validation_force_sigma"], header["history"][-1]["validation_force_mae_of_mean"]
+        header["history"][0]["validation_force_mae"] = None
+
+    path = resigned(tmp_path / "a.posterior", posterior_file.FORMAT, posterior_file.VERSION, gaps, ETHANOL)
+    assert main(["info", str(path)]) == 0
+    assert "not finite on held-back frames" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("weight", [-1e30, 1e30, 1e200])
 def test_sigma_that_is_0_or_infinite(weight: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Finite weights of the noise heads can give both; no metric or calibration is made of them."""

@@ -66,7 +66,7 @@ class PosteriorSummary:
 def last_validation(posterior: Posterior) -> dict[str, Any] | None:
     """The last record with held-back frames: its step, and errors and deviations in eV/Å, one number per chain."""
     for record in reversed(posterior.history):
-        if "validation_force_mae" in record:
+        if record.get("validation_force_mae") is not None:
             return {name: value for name, value in record.items() if name == "step" or name.startswith("validation_")}
     return None
 
@@ -126,8 +126,8 @@ def _accuracy_lines(posterior: Posterior) -> list[Line]:
     last = last_validation(posterior)
     if last is None:
         return [("force error", "not known: no frames were held back")]
-    single, sigma = last["validation_force_mae"], last["validation_force_sigma"]
-    together = _range([last["validation_force_mae_of_mean"]])
+    single, sigma = last["validation_force_mae"], last.get("validation_force_sigma") or []
+    together = _range([last.get("validation_force_mae_of_mean")])
     lines = [
         ("force error", f"{together} on held-back frames (MAE of the mean over chains at the end)"),
         ("", f"single chains {_range(single)}; their own σ {_range(sigma)}"),
