@@ -12,9 +12,11 @@ from dataclasses import Field, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from equibayes.errors import InputError
+from equibayes.errors import InputError, one_line
 
 T = TypeVar("T")
+DEEPEST = 20
+"""Sections within sections."""
 
 
 def setting(
@@ -25,12 +27,14 @@ def setting(
     at_least: float | None = None,
     above: float | None = None,
     at_most: float | None = None,
+    limit: float | None = None,
 ) -> Any:
     """A dataclass field with a default, a help text, and the values allowed: names (`choices`) or bounds of a number.
 
     Bounds of a list or dictionary hold for each of its entries; None is always allowed where the type allows it.
+    `limit` is an upper bound far beyond any use: it stops a slip of the pen, and is not part of the template.
     """
-    metadata = {"help": help, "choices": tuple(choices), "bounds": (at_least, above, at_most)}
+    metadata = {"help": help, "choices": tuple(choices), "bounds": (at_least, above, at_most), "limit": limit}
     if isinstance(default, (list, dict)):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -49,14 +53,14 @@ def build(kind: type[T], values: Mapping[str, Any], base: T | None = None, where
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     hints, removed = get_type_hints(kind), getattr(kind, "REMOVED", {})
     if not isinstance(values, Mapping):
-        raise InputError(f"{where or 'configuration'}: expected a section of settings, got {values!r}")
+        raise InputError(f"{where or 'configuration'}: expected a section of settings, got {one_line(repr(values))}")
     arguments: dict[str, Any] = {f: getattr(base, f) for f in known} if base is not None else {}
     for key, value in values.items():
-        name = f"{where}.{key}" if where else str(key)
+        name = f"{where}.{one_line(key)}" if where else one_line(key)
         if key in removed:
             raise InputError(f"{name}: this setting no longer exists ({removed[key]}); leave it out")
         if key not in known:
-            raise InputError(f"{name}: no such setting{_nearest(str(key), known)}")
+            raise InputError(f"{name}: no such setting{_nearest(one_line(key), known)}")
         if is_dataclass(hints[key]):
             arguments[key] = build(hints[key], {} if value is None else value, arguments.get(key), name)
         else:
@@ -78,12 +82,15 @@ def check(instance: Any, where: str = "") -> None:
 def _check_value(f: Field[Any], value: Any, name: str) -> None:
     if isinstance(value, dict):
         for key, entry in value.items():
-            _check_value(f, entry, f"{name}.{key}")
+            _check_value(f, entry, f"{name}.{one_line(key)}")
         return
     choices = f.metadata.get("choices", ())
     if choices and value not in choices:
-        raise InputError(f"{name}={value}: must be one of {', '.join(choices)}{_nearest(str(value), choices)}")
+        raise InputError(
+            f"{name}={one_line(value)}: must be one of {', '.join(choices)}{_nearest(one_line(value), choices)}"
+        )
     at_least, above, at_most = f.metadata.get("bounds", (None, None, None))
+    limit = f.metadata.get("limit")
     for number in value if isinstance(value, list) else [value]:
         inside = number is None or (  # NaN is outside of any bounds
             (at_least is None or number >= at_least)
@@ -91,7 +98,9 @@ def _check_value(f: Field[Any], value: Any, name: str) -> None:
             and (at_most is None or number <= at_most)
         )
         if not inside:
-            raise InputError(f"{name}={value}: must be {_describe_bounds(at_least, above, at_most)}")
+            raise InputError(f"{name}={one_line(value)}: must be {_describe_bounds(at_least, above, at_most)}")
+        if number is not None and limit is not None and not number <= limit:
+            raise InputError(f"{name}={one_line(value)}: must be at most {limit:g}")
 
 
 def _describe_bounds(at_least: float | None, above: float | None, at_most: float | None) -> str:
@@ -105,47 +114,58 @@ def _describe_bounds(at_least: float | None, above: float | None, at_most: float
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     """`section.key=value` words as nested values; the right-hand side is read as YAML."""
-    import yaml
-
     result: dict[str, Any] = {}
     for word in words:
         path, equals, text = word.partition("=")
         if not equals or not path:
-            raise InputError(f"'{word}': an override is written section.key=value")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise InputError(f"'{word}': '{text}' cannot be read as a value") from None
+            raise InputError(f"'{one_line(word)}': an override is written section.key=value")
+        value = _yaml(text, f"'{one_line(word)}': '{one_line(text)}' cannot be read as a value")
         *parents, last = path.split(".")
+        if len(parents) > DEEPEST:
+            raise InputError(f"'{one_line(word)}': no such setting; settings are at most {DEEPEST} sections deep")
         place = result
         for parent in parents:
             place = place.setdefault(parent, {})
             if not isinstance(place, dict):
-                raise InputError(f"'{word}': '{parent}' is a setting, not a section")
+                raise InputError(f"'{one_line(word)}': '{one_line(parent)}' is a setting, not a section")
         place[last] = value
     return result
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Settings from a YAML file."""
-    import yaml
+    from equibayes.plain_yaml import CHARACTERS
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        values = yaml.safe_load(text)
+        with open(path, "rb") as file:
+            text = file.read(4 * CHARACTERS + 1).decode("utf-8")  # bounded: the file may be a device
     except OSError as cause:
         raise InputError(f"{path}: cannot be read ({cause.strerror})") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not a text file") from None
-    except yaml.YAMLError as cause:
-        mark = getattr(cause, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise InputError(f"{path}{line}: not valid YAML ({getattr(cause, 'problem', 'syntax error')})") from None
+    except ValueError:
+        raise InputError(f"{one_line(path)}: no such file; its name contains a NUL character") from None
+    values = _yaml(text, f"{path}{{line}}: not valid YAML")
     if values is None:
         return {}
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected settings as 'key: value', got a {type(values).__name__}")
     return values
+
+
+def _yaml(text: str, message: str) -> Any:
+    """A plain value; else an `InputError` with this message and the reason.  `{line}` stands for the place."""
+    import yaml
+
+    from equibayes.plain_yaml import load
+
+    try:
+        return load(text)
+    except yaml.YAMLError as cause:
+        mark = getattr(cause, "problem_mark", None)
+        reason = getattr(cause, "problem", None) or getattr(cause, "reason", None) or (str(cause) or "syntax error")
+        line = f", line {mark.line + 1}" if mark else ""
+        raise InputError(f"{message.replace('{line}', line)} ({one_line(reason)})") from None
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,7 +212,7 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
             return _as(value, option)
         except (TypeError, ValueError, OverflowError):
             continue
-    raise InputError(f"{name}={value!r}: must be {' or '.join(_describe(option) for option in options)}")
+    raise InputError(f"{name}={one_line(repr(value))}: must be {' or '.join(_describe(option) for option in options)}")
 
 
 def _as(value: Any, option: Any) -> Any:

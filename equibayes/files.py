@@ -1,12 +1,24 @@
 """Files that are complete or absent: written under a temporary name, flushed to the disk, then renamed."""
 
 import errno
+import hashlib
 import os
+import re
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from glob import escape
 from pathlib import Path
 
 from equibayes.errors import InputError
+
+AGAIN = "run the same command again"
+RESUME = "continue with --resume"
+SAME_COMMAND = "run the same command again, which continues"
+_REMEDY: ContextVar[str] = ContextVar("remedy", default="")
+# process numbers mean something on their own machine only
+_HOST = re.sub(r"[^A-Za-z0-9]+", "_", socket.gethostname())[:40] or "host"
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
@@ -17,8 +29,9 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """
     path = Path(path)
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = target.with_name(f"{_hidden(target)}.{_HOST}-{os.getpid()}.tmp")
     try:
+        _remove_stale(target)
         write(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
@@ -30,6 +43,41 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _hidden(path: Path) -> str:
+    """The beginning of the names of temporary files for a target; a long name is shortened, so that they exist."""
+    name = path.name if len(os.fsencode(path.name)) <= 150 else hashlib.sha256(os.fsencode(path.name)).hexdigest()
+    return f".{name}"
+
+
+def _remove_stale(path: Path) -> None:
+    """Delete what processes of this machine that are no more have left of earlier attempts to write `path`."""
+    for old in path.parent.glob(f"{escape(_hidden(path))}.{escape(_HOST)}-*.tmp"):
+        number = old.name.removesuffix(".tmp").rpartition("-")[2]
+        if number.isdecimal() and not _alive(int(number)):
+            with suppress(OSError):
+                old.unlink()
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # it belongs to someone else
+        pass
+    return True
+
+
+@contextmanager
+def remedy(words: str) -> Iterator[None]:
+    """How a command goes on after a disk was full; the outermost block decides."""
+    token = _REMEDY.set(_REMEDY.get() or words)
+    try:
+        yield
+    finally:
+        _REMEDY.reset(token)
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
@@ -102,7 +150,7 @@ def reason(cause: OSError) -> str:
     """Why a file cannot be written, and the remedy."""
     if cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         limit = "the disk is full" if cause.errno == errno.ENOSPC else f"no space left ({cause.strerror})"
-        return f"{limit}; existing files are intact: free some space, then continue with --resume"
+        return f"{limit}; existing files are intact: free some space, then {_REMEDY.get() or AGAIN}"
     if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "not writable; choose another place with -o"
     return f"cannot be written ({cause.strerror or cause})"

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from equibayes.errors import InputError
+from equibayes.errors import InputError, one_line
 from equibayes.files import write_atomically
 
 KEY = "equibayes"
@@ -48,25 +48,26 @@ def read(
             text = (file.metadata() or {}).get(KEY)
             # clones are aligned, unlike a mapped file; the last bits of some kernels depend on it
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        header = None if text is None else json.loads(text)
-    except (SafetensorError, OSError, ValueError, RecursionError) as cause:
+        header: Any = None if text is None else json.loads(text)
+        digest = _digest(tensors, {k: v for k, v in header.items() if k != "sha256"}) if _is_header(header) else ""
+    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, AttributeError, KeyError) as cause:
         raise InputError(f"{path}: not a {what}, or a damaged one ({_first_line(cause)})") from cause
-    if not isinstance(header, dict) or header.get("format") != format:
-        found = header.get("format") if isinstance(header, dict) else "a safetensors file of another program"
-        raise InputError(f"{path}: not a {what} but {found}")
+    if not _is_header(header) or header["format"] != format:
+        found = header["format"] if _is_header(header) else "a safetensors file of another program"
+        raise InputError(f"{path}: not a {what} but {one_line(found, 40)}")
     found, upgrades = header.get("format_version"), upgrades or {}
-    if found != version and (not isinstance(found, int) or found not in upgrades):
+    if isinstance(found, bool) or not isinstance(found, int) or (found != version and found not in upgrades):
         raise InputError(
-            f"{path}: {what} of format {found}, this equibayes reads format {version}; "
+            f"{path}: {what} of format {one_line(found, 40)}, this equibayes reads format {version}; "
             "use the equibayes that wrote it, or a newer one"
         )
-    if header.pop("sha256", None) != _digest(tensors, header):
+    if header.pop("sha256", None) != digest:
         raise InputError(f"{path}: damaged {what} (the checksum differs)")
     try:
         for number in range(found, version):
             upgrades[number](header)
     except (KeyError, TypeError, AttributeError) as cause:
-        raise InputError(f"{path}: this {what} of format {found} makes no sense ({cause!r})") from cause
+        raise InputError(f"{path}: this {what} of format {found} makes no sense ({one_line(repr(cause))})") from cause
     return header | {"format_version": version}, tensors
 
 
@@ -78,6 +79,10 @@ def is_tensor_file(path: Path) -> bool:
     except (OSError, ValueError):  # ValueError: a NUL character in the name
         return False
     return len(start) == 9 and start[8:] == b"{" and int.from_bytes(start[:8], "little") <= path.stat().st_size
+
+
+def _is_header(header: Any) -> bool:
+    return isinstance(header, dict) and "format" in header
 
 
 def _digest(tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from equibayes.evaluation.comparison import LEGEND, Row, comparison_table
 from equibayes.evaluation.evaluated import check_labelled, evaluate_each, to_evaluate
 from equibayes.evaluation.print_tables import print_table
 from equibayes.evaluation.tables import measure
-from equibayes.files import make_folder, write_text
+from equibayes.files import SAME_COMMAND, make_folder, remedy, write_text
 from equibayes.posterior.sample import frame_mark
 from equibayes.run import Run
 from equibayes.run.frames import frames_of
@@ -80,7 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     for method in methods:
         print(f"{method} …", flush=True)
         try:
-            contestants.append(obtain(method, train, config, folder, validation=validation, run=where))
+            with remedy(SAME_COMMAND):
+                contestants.append(obtain(method, train, config, folder, validation=validation, run=where))
         except Interrupted:
             print("stopped; the same command continues from here", flush=True)
             return 130

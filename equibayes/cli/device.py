@@ -6,6 +6,8 @@ from equibayes.allocator import keep_freed_memory
 from equibayes.device import choose_device
 from equibayes.errors import InputError
 
+MOST_THREADS = 4096
+
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda if there is one")
@@ -19,8 +21,9 @@ def chosen_device(arguments: argparse.Namespace) -> str:
     threads = arguments.threads
     device = choose_device(arguments.device)
     if threads is not None:
-        if threads < 1:
-            raise InputError(f"--threads {threads}: must be at least 1")
+        if not 1 <= threads <= MOST_THREADS:
+            limit = "at least 1" if threads < 1 else f"at most {MOST_THREADS}"
+            raise InputError(f"--threads {threads}: must be {limit}")
         torch.set_num_threads(threads)
     keep_freed_memory()
     return str(device)

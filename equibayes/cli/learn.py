@@ -12,7 +12,9 @@ from equibayes.cli.parser import add_number, add_reading_options
 from equibayes.cli.settings import SAMPLING, add_sampling_options, given, with_enough_samples
 from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.data import Dataset, read
-from equibayes.errors import InputError
+from equibayes.errors import InputError, one_line
+from equibayes.files import SAME_COMMAND, remedy
+from equibayes.labelling.engines import runs_code
 from equibayes.plural import counted
 from equibayes.run import Run
 from equibayes.run.cluster.connect import connected
@@ -57,6 +59,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--labeller", metavar="NAME", help="pool (default: the labels of POOL), xtb, gfn2-xtb, pbe/def2-svp …"
     )
+    allow = "accept an engine from CONFIG.yaml that runs programs: module:Class, or a calculator of ASE such as orca"
+    parser.add_argument("--allow-code", action="store_true", help=allow)
     _add_selection_options(parser)
     add_sampling_options(parser)
     resume = "stop if FOLDER contains no study (without it: continue the study in FOLDER, or begin one)"
@@ -117,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     where = Run(device=chosen_device(arguments), display=choose_display(), cluster=cluster)
     say = partial(print, flush=True)
     inputs = read_inputs(config, config.sample.data.reading())
-    with nullcontext() if cluster is None else connected(cluster.address) as ray:
+    with remedy(SAME_COMMAND), nullcontext() if cluster is None else connected(cluster.address) as ray:
         labeller = make_labeller(config, inputs.pool, arguments, ray)
         try:
             reason = Learner(config, inputs, labeller, config.output, run=where, say=say).run()
@@ -136,12 +140,13 @@ def study_config(arguments: argparse.Namespace) -> "LearnConfig":
     """Preset ← YAML files and overrides, in the given order ← pool files and options."""
     from equibayes.learning.settings import learn_config
 
-    layers, pool = [], []
+    layers, pool, files = [], [], []
     for word in arguments.settings:
         if "=" in word and not Path(word).exists():
             layers.append(parse_overrides([word]))
         elif word.lower().endswith((".yaml", ".yml")):
             layers.append(read_yaml(word))
+            files.append((word, len(layers) - 1))
         else:
             pool.append(word)
     reading = given(arguments, READING)
@@ -150,10 +155,29 @@ def study_config(arguments: argparse.Namespace) -> "LearnConfig":
     values = merge(
         *layers, given(arguments, (*_OPTIONS, *_LIMITS)), {name: part for name, part in parts.items() if part}
     )
-    values["labeller"] = _ALIASES.get(values.get("labeller", "pool"), values.get("labeller", "pool"))
+    if values.get("labeller") in tuple(_ALIASES):  # a tuple: from a file it may be a list
+        values["labeller"] = _ALIASES[values["labeller"]]
     if "sample" in values:
         values["sample"] = with_enough_samples(values["sample"], arguments)
-    return learn_config(arguments.preset, arguments.network, values)
+    config = learn_config(arguments.preset, arguments.network, values)
+    if not arguments.allow_code and config.labeller != "pool" and runs_code(config.labeller):
+        own = arguments.labeller is not None
+        for file, place in files:
+            _refuse_code(file, layers[place], config.labeller, own or any("labeller" in n for n in layers[place + 1 :]))
+    return config
+
+
+def _refuse_code(file: str, values: dict[str, Any], engine: str, chosen_later: bool) -> None:
+    """An `InputError` where a file names an engine that runs programs, or the settings of one.
+
+    chosen_later: the engine itself is named by the user, or by a later file
+    """
+    for name in ("labeller_settings",) if chosen_later else ("labeller", "labeller_settings"):
+        if name in values:
+            raise InputError(
+                f"{file}: {name} for the engine {one_line(engine, 60)} can make this machine run any program; if you "
+                "trust the file add --allow-code, or give --labeller and its settings yourself"
+            )
 
 
 def read_inputs(config: "LearnConfig", options: dict[str, Any]) -> "Inputs":

@@ -26,7 +26,7 @@ from equibayes.cli import (
     template,
 )
 from equibayes.cli.parser import Parser
-from equibayes.errors import InputError, InputWarning
+from equibayes.errors import InputError, InputWarning, one_line
 from equibayes.version import __version__
 
 VERBS = (
@@ -91,9 +91,10 @@ def main(argv: list[str] | None = None) -> int:
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, InputWarning):
-                if str(message) not in said:  # several runs on the same data would repeat it
-                    print(f"equibayes: warning: {message}", file=sys.stderr)
-                said.add(str(message))
+                line = one_line(message, 4000)
+                if line not in said:  # several runs on the same data would repeat it
+                    print(f"equibayes: warning: {line}", file=sys.stderr)
+                said.add(line)
             else:
                 usual(message, category, *where, **more)
 
@@ -108,7 +109,7 @@ def _run(argv: list[str] | None) -> int:
         sys.stdout.flush()  # here, so that a closed pipe is noticed here
         return status
     except InputError as error:
-        print(f"equibayes: error: {' '.join(str(error).split())}", file=sys.stderr)  # one line, whatever it holds
+        print(f"equibayes: error: {one_line(error, 4000)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("equibayes: interrupted", file=sys.stderr)
@@ -117,5 +118,9 @@ def _run(argv: list[str] | None) -> int:
         # `equibayes … | head`: the pipe is closed.  Python would report it again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:  # a name of 260 characters, a folder without permission
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"equibayes: error: {one_line(f'{where}{error.strerror or error}', 4000)}", file=sys.stderr)
+        return 2
     except SystemExit as leave:  # argparse after --help
         return leave.code if isinstance(leave.code, int) else 0

@@ -15,47 +15,50 @@ LOWEST_CELL = 0.1
 """Å.  A periodic cell lower than this is flat: an atom would coincide with its own image."""
 
 
+def check_geometry(structure: Structure) -> None:
+    """Stop unless neighbours can be searched: atoms that exist, finite positions within reach, a cell with a volume."""
+    where = structure.source or "structure"
+    _check_elements(structure, where)
+    _check_finite(structure, where)
+    _check_cell(structure, where)
+
+
 def check_structures(structures: Sequence[Structure]) -> None:
     """Stop at the first structure that cannot be used."""
     for structure in structures:
-        _check_elements(structure)
-        _check_finite(structure)
-        _check_cell(structure)
+        check_geometry(structure)
         pair = coincident_pair(structure)
         if pair is not None:
             raise InputError(f"{structure.source}: atoms {pair[0]} and {pair[1]} (from 0) coincide; correct the frame")
 
 
-def _check_elements(structure: Structure) -> None:
+def _check_elements(structure: Structure, where: str) -> None:
     if not len(structure):
-        raise InputError(f"{structure.source}: has no atoms; remove the frame")
+        raise InputError(f"{where}: has no atoms; remove the frame")
     bad = np.flatnonzero((structure.numbers < 1) | (structure.numbers > 118))
     if bad.size:
-        raise InputError(
-            f"{structure.source}: atom {bad[0]} (from 0) has atomic number {structure.numbers[bad[0]]}: correct it"
-        )
+        raise InputError(f"{where}: atom {bad[0]} (from 0) has atomic number {structure.numbers[bad[0]]}: correct it")
 
 
-def _check_finite(structure: Structure) -> None:
+def _check_finite(structure: Structure, where: str) -> None:
     """NaN and infinity, as failed calculations leave them."""
     named = (("positions", structure.positions), ("cell", structure.cell), ("energy", structure.energy))
     for what, value in (*named, ("forces", structure.forces), ("stress", structure.stress)):
         if value is None or np.isfinite(value).all():
             continue
         atom = f" on atom {np.argwhere(~np.isfinite(value))[0][0]} (from 0)" if what in ("positions", "forces") else ""
-        raise InputError(f"{structure.source}: {what} not finite (NaN or inf){atom}; recompute or remove the frame")
+        raise InputError(f"{where}: {what} not finite (NaN or inf){atom}; recompute or remove the frame")
     if np.abs(structure.positions).max() > FARTHEST or np.abs(structure.cell).max() > FARTHEST:
-        raise InputError(f"{structure.source}: coordinates beyond {FARTHEST:.0e} Å; check length_unit (--length-unit)")
+        raise InputError(f"{where}: coordinates beyond {FARTHEST:.0e} Å; check length_unit (--length-unit)")
 
 
-def _check_cell(structure: Structure) -> None:
+def _check_cell(structure: Structure, where: str) -> None:
     if not structure.pbc.any():
         return
     lowest = periodic_heights(structure).min()
     if lowest < LOWEST_CELL:
         raise InputError(
-            f"{structure.source}: periodic, but its cell has no volume (height {lowest:.2g} Å); "
-            'give the cell or set pbc="F F F"'
+            f'{where}: periodic, but its cell has no volume (height {lowest:.2g} Å); give the cell or set pbc="F F F"'
         )
 
 

@@ -2,18 +2,19 @@
 
 import gzip
 import warnings
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
-from equibayes.errors import InputError
+from equibayes.errors import InputError, one_line
 
-
-def one_line(text: object, limit: int = 160) -> str:
-    """Any message, as a single line of bounded length without control characters."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+LONGEST_LINE = 64 * 10**6
+"""Bytes."""
+LARGEST_UNPACKED, MOST_EXPANSION = 10**9, 200
+"""Bytes, and times its size, to which a compressed file may unpack; only beyond both is it refused."""
 
 
 @contextmanager
@@ -55,9 +56,9 @@ def text_lines(path: Path) -> Iterator[str]:
     name, blank = one_line(path, 300), True
     try:
         with path.open("rb") as file:
-            opened = gzip.open if file.read(2) == b"\x1f\x8b" else open
-        with opened(path, "rb") as text:
-            for line in text:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if packed else path.open("rb") as text:
+            for line in _bounded_lines(text, path, name):
                 if b"\0" in line:
                     raise InputError(
                         f"{name}: not a text file; extended xyz is text, other formats need their own extension"
@@ -70,6 +71,35 @@ def text_lines(path: Path) -> Iterator[str]:
         raise InputError(f"{name}: cannot be read ({one_line(cause)}); write or download it again") from cause
     if blank:
         raise InputError(f"{name}: the file is empty; write or download it again")
+
+
+def _bounded_lines(text: BinaryIO | gzip.GzipFile, path: Path, name: str) -> Iterator[bytes]:
+    """Lines of an open file; an `InputError` for one without an end and for a file that grows without bounds."""
+    size, total = path.stat().st_size, 0
+    while line := text.readline(LONGEST_LINE):
+        total += len(line)
+        if len(line) == LONGEST_LINE:
+            raise InputError(f"{name}: a line of more than {LONGEST_LINE // 10**6} MB; not a file of structures")
+        if total > LARGEST_UNPACKED and total > MOST_EXPANSION * size:
+            raise InputError(f"{name}: {_bomb(size)}; decompress it with gunzip if it is right")
+        yield line
+
+
+def check_archive(path: Path, name: str) -> None:
+    """An `InputError` for a zip file (npz) whose members are far larger than the file."""
+    with (
+        foreign_reader(name, "not an npz file, or damaged: write it again with numpy.savez"),
+        zipfile.ZipFile(path) as archive,
+    ):
+        total = sum(member.file_size for member in archive.infolist())
+    size = path.stat().st_size
+    if total > LARGEST_UNPACKED and total > MOST_EXPANSION * size:
+        raise InputError(f"{name}: {_bomb(size)}; if it is right, write it again with numpy.savez, uncompressed")
+
+
+def _bomb(size: int) -> str:
+    limit = f"{LARGEST_UNPACKED // 10**9} GB and {MOST_EXPANSION} times its size"
+    return f"{size / 1e6:.3g} MB that unpack to more than {limit}"
 
 
 def bare_stem(path: Path) -> str:

@@ -8,6 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from equibayes.errors import InputError
+
+MOST_NEIGHBORS = 100_000
+"""Of an atom; the densest crystal has a thousand within 12 Å."""
+
 
 class NeighborList(NamedTuple):
     """Directed edges within the cutoff, sorted by receiver.
@@ -34,6 +39,13 @@ def neighbor_list(positions: np.ndarray, cell: np.ndarray, pbc: np.ndarray, r_ma
     if len(positions) == 0:
         empty = np.zeros(0, dtype=np.int64)
         return NeighborList(empty, empty, np.zeros((0, 3)), empty, np.zeros((0, 3), dtype=np.int64))
+    volume = abs(np.linalg.det(cell)) if np.all(pbc) else np.inf
+    crowd = len(positions) * 4 / 3 * np.pi * r_max**3 / max(volume, 1e-300)
+    if crowd > MOST_NEIGHBORS:
+        raise InputError(
+            f"{len(positions)} atoms in a cell of {volume:.3g} Å³: about {crowd:.1g} neighbours each within {r_max:g} Å; "
+            "correct the cell, or lower network.r_max"
+        )
     finder = Vesin(cutoff=float(r_max), full_list=True, sorted=True, n_threads=1)
     receiver, sender, shift, vector = finder.compute(
         points=positions,

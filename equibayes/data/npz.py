@@ -1,5 +1,6 @@
 """Arrays in numpy's npz files: revised MD17, the sGDML kind, and our own.  Pickles are never loaded."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from equibayes.data.dataset import FORMAT_KEY
-from equibayes.data.files import foreign_reader, one_line, require_file
+from equibayes.data.files import check_archive, foreign_reader, one_line, require_file
 from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
@@ -22,6 +23,8 @@ _SGDML = {"numbers": "z", "positions": "R", "energy": "E", "forces": "F"}
 def load_arrays(path: Path, file: str) -> Arrays:
     """Every array of an npz file; object arrays (pickles) are refused."""
     require_file(path)
+    if zipfile.is_zipfile(path):  # a single array (npy) is not
+        check_archive(path, file)
     remedy = "not an npz file, damaged, or with pickled objects: write plain arrays with numpy.savez"
     with foreign_reader(file, remedy), np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}

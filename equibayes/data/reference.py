@@ -25,8 +25,10 @@ import numpy.typing as npt
 
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number, formula, symbol
-from equibayes.errors import InputError
+from equibayes.errors import InputError, one_line
 
+LARGEST = 1e12
+"""eV."""
 KINDS = ("lstsq", "isolated", "given", "per_structure")
 Means = dict[str, tuple[npt.NDArray[np.int64], float, int]]
 """By formula: atomic numbers of one frame, mean energy in eV, number of frames."""
@@ -71,6 +73,17 @@ class EnergyReference:
         pairs = list(zip(species.tolist(), counts.tolist()))
         away = (sum(direction.get(z, 0.0) * n for z, n in pairs) for direction in self.undetermined)
         return all(abs(each) <= 1e-9 * len(atoms) for each in away)
+
+    def check(self) -> None:
+        """An `InputError` for values that no fit gives."""
+        if self.kind not in KINDS:
+            raise InputError(f"energy_reference.kind={one_line(self.kind, 60)}: must be one of {', '.join(KINDS)}")
+        parts = [(f"shifts.{symbol(z)}", value) for z, value in self.shifts.items()]
+        parts += [(f"offsets.{name}", value) for name, value in self.offsets.items()]
+        parts += [("undetermined", value) for each in self.undetermined for value in each.values()]
+        for name, value in parts:
+            if not abs(value) <= LARGEST:  # NaN too
+                raise InputError(f"energy_reference.{one_line(name)}={value}: must be at most {LARGEST:g} eV")
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -13,7 +13,7 @@ from equibayes.errors import InputError
 from equibayes.plural import counted
 
 BUNDLED = Path(__file__).parent / "bundled"
-_RANGE = re.compile(r"([+-]?\d*):([+-]?\d*)(?::([+-]?\d*))?")
+_RANGE = re.compile(r"([+-]?\d+)?:([+-]?\d+)?(?::([+-]?\d+)?)?")
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,13 @@ def _named(spec: Spec) -> IntArray:
         beside = spec.path.parent / explicit
         if "@" in explicit and not _exists(explicit) and not _exists(str(beside)):
             raise InputError(f"{spec.name}: a part of a part cannot be named; give one range or one split after the @")
-        candidates = [Path(explicit) if Path(explicit).exists() or not beside.exists() else beside]
+        candidates = [beside if _exists(str(beside)) and not _exists(explicit) else Path(explicit)]
     else:
         stem = bare_stem(spec.path)
         candidates = [spec.path.parent / f"{stem}.splits{ending}" for ending in (".npz", ".json")]
         if stem.startswith("rmd17_"):
             candidates.append(spec.path.parent / f"splits_{stem.removeprefix('rmd17_')}.npz")
-        candidates = [path for path in candidates if path.is_file()]
+        candidates = [path for path in candidates if _exists(str(path))]
         if not candidates:
             raise InputError(
                 f"{spec.name}: no split file beside {spec.file}; give a range such as 0:500, or save {stem}.splits.npz"

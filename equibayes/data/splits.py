@@ -1,13 +1,14 @@
 """Named, seeded, disjoint splits, and the files that hold them."""
 
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from equibayes.data.dataset import Dataset
-from equibayes.data.files import foreign_reader, one_line, require_file
+from equibayes.data.files import check_archive, foreign_reader, one_line, require_file
 from equibayes.data.structures import IntArray
 from equibayes.errors import InputError
 from equibayes.plural import counted
@@ -86,6 +87,8 @@ def load_splits(path: str | Path) -> Splits:
     """Read a split file; anything but lists of whole numbers by name is an `InputError`."""
     path = Path(path)
     require_file(path)
+    if zipfile.is_zipfile(path):
+        check_archive(path, path.name)
     with foreign_reader(path.name, "a split file holds lists of frame numbers by name: write it with save_splits"):
         if path.suffix == ".json":
             content = json.loads(path.read_text(encoding="utf-8"))

@@ -26,6 +26,18 @@ Revised MD17 uses pbe/def2-svp, the PEDOT data of the paper b3lyp-d3bj/6-31g*.
 """
 
 
+_HARMLESS = ("emt", "lj", "morse")
+"""Calculators of ASE that are formulas."""
+
+
+def runs_code(engine: str) -> bool:
+    """Whether name and settings of an engine can make this machine run any program.
+
+    `module:Class` imports a module; most calculators of ASE start a program, which their settings can name.
+    """
+    return engine.lower() not in (*_LEVELS, *_HARMLESS)
+
+
 @dataclass(frozen=True)
 class Order:
     """The calculator that an engine process builds; factory: tblite, pyscf, ase or own."""

@@ -1,5 +1,6 @@
 """Density functional theory of molecules through PySCF, as an ASE calculator."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ from ase.units import Bohr, Hartree
 from pyscf import dft, gto
 
 from equibayes.plural import counted
+
+# PySCF evaluates the numbers in the text or the file of a basis set as Python; a name has neither
+_BASIS = re.compile(r"[A-Za-z0-9+*@_-]{1,60}(\([0-9A-Za-z,]{1,12}\))?")
 
 
 class PySCF(Calculator):
@@ -44,6 +48,10 @@ class PySCF(Calculator):
         if unknown:
             raise ValueError(f"no setting '{min(unknown)}'; there are {', '.join(self.default_parameters)}")
         super().__init__(**settings)
+        basis = self.parameters["basis"]
+        for name in basis.values() if isinstance(basis, dict) else [basis]:
+            if not isinstance(name, str) or not _BASIS.fullmatch(name):
+                raise ValueError(f"basis {str(name)[:60]!r}: must be a name known to PySCF, such as def2-svp")
         if self.parameters["dispersion"] not in (None, "d3bj"):
             raise ValueError(f"dispersion '{self.parameters['dispersion']}': must be d3bj or none")
         if self.parameters["dispersion"]:

@@ -42,7 +42,7 @@ class FlySettings:
     """Settings of the engine and of learning during dynamics."""
 
     labeller_settings: dict[str, Any] = setting({}, "keyword arguments of the engine")
-    label_seconds: float = setting(TIME_LIMIT_S, "time limit for one structure, s")
+    label_seconds: float = setting(TIME_LIMIT_S, "time limit for one structure, s", above=0, limit=1e9)
     resample: ResampleSettings = section(ResampleSettings, "how the posterior is updated after a label")
     sample: SampleConfig = section(SampleConfig, "the sampler, by default as in the posterior's own run")
 

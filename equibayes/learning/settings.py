@@ -11,6 +11,7 @@ from equibayes.learning.screen import CLOSEST
 from equibayes.learning.select import KINDS, MODES
 from equibayes.run.settings import SampleConfig, sample_config
 from equibayes.simulate.integrators import ENSEMBLES, Conditions
+from equibayes.simulate.trust import parse_level
 
 STOPS = ("rounds", "budget", "target_sigma", "output")
 """Settings that may change when a study is continued."""
@@ -30,7 +31,7 @@ class SelectSettings:
     )
     trust_hi: float | str | None = setting(None, "upper trust level, likewise; above: exploded, never sent")
     closest: float = setting(
-        CLOSEST, "fraction of the sum of two covalent radii below which atoms are too close", at_least=0
+        CLOSEST, "fraction of the sum of two covalent radii below which atoms are too close", at_least=0, limit=10
     )
 
 
@@ -38,14 +39,18 @@ class SelectSettings:
 class MdSettings:
     """Molecular dynamics that proposes structures."""
 
-    starts: int = setting(4, "trajectories per round, from structures spread over the given ones", at_least=1)
-    steps: int = setting(1000, "steps of each", at_least=1)
-    every: int = setting(20, "steps between two proposals", at_least=1)
-    temperature: float = setting(300.0, "K")
+    starts: int = setting(
+        4, "trajectories per round, from structures spread over the given ones", at_least=1, limit=10**6
+    )
+    steps: int = setting(1000, "steps of each", at_least=1, limit=10**9)
+    every: int = setting(20, "steps between two proposals", at_least=1, limit=10**9)
+    temperature: float = setting(300.0, "K", above=0, limit=1e9)
     ensemble: str = setting("langevin", "integrator", [name for name in ENSEMBLES if not name.startswith("npt")])
-    timestep: float = setting(0.5, "fs")
-    tau: float = setting(100.0, "time constant of the thermostat, fs")
-    rattle: float = setting(0.05, "displacement of copies, Å, where fewer structures than starts are given", at_least=0)
+    timestep: float = setting(0.5, "fs", above=0, limit=1e6)
+    tau: float = setting(100.0, "time constant of the thermostat, fs", above=0, limit=1e12)
+    rattle: float = setting(
+        0.05, "displacement of copies, Å, where fewer structures than starts are given", at_least=0, limit=10
+    )
 
     def conditions(self, seed: int) -> Conditions:
         return Conditions(self.ensemble, self.temperature, self.timestep, self.tau, seed=seed)
@@ -57,16 +62,18 @@ class LearnConfig:
 
     pool: list[str] = setting([], "files with structures to choose from, or to start dynamics from (propose: md)")
     start: str | None = setting(None, "file with labelled structures to begin with; none: some of the pool, at random")
-    start_labels: int = setting(20, "how many to begin with where start is none", at_least=1)
+    start_labels: int = setting(20, "how many to begin with where start is none", at_least=1, limit=10**9)
     test: str | None = setting(None, "file with labels that is never learned from, to measure errors on")
     output: str | None = setting(None, "folder for the rounds")
     propose: str = setting("pool", "source of structures", ("pool", "md"))
     labeller: str = setting("pool", "pool: the labels of the pool; or an engine: xtb, gfn2-xtb, pbe/def2-svp …")
     labeller_settings: dict[str, Any] = setting({}, "keyword arguments of the engine")
-    label_seconds: float = setting(600.0, "time limit for one structure, s")
-    rounds: int = setting(10, "rounds after the first, at most", at_least=0)
-    per_round: int = setting(10, "labels to ask for in each round", at_least=1)
-    budget: int | None = setting(None, "total number of labels, initial ones included; none: no limit", at_least=1)
+    label_seconds: float = setting(600.0, "time limit for one structure, s", above=0, limit=1e9)
+    rounds: int = setting(10, "rounds after the first, at most", at_least=0, limit=10**6)
+    per_round: int = setting(10, "labels to ask for in each round", at_least=1, limit=10**9)
+    budget: int | None = setting(
+        None, "total number of labels, initial ones included; none: no limit", at_least=1, limit=10**9
+    )
     target_sigma: float | None = setting(
         None, "stop when the RMS σ of force components over the candidates is below this, eV/Å", above=0
     )
@@ -83,7 +90,8 @@ class LearnConfig:
         watched = self.sample.data.validation and self.sample.output.validations
         for name in ("trust_lo", "trust_hi"):
             level = getattr(self.select, name)
-            if str(level).strip().endswith("x") and not watched:
+            multiple = level is not None and parse_level(str(level), f"select.{name}")[1]
+            if multiple and not watched:
                 raise InputError(
                     f"select.{name}={level}: a multiple of the error on held-back frames needs some; set "
                     "sample.data.validation, or give eV/Å"

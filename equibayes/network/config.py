@@ -4,7 +4,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from equibayes.config import check, setting
-from equibayes.errors import InputError
+from equibayes.data.elements import atomic_number
+from equibayes.errors import InputError, one_line
 from equibayes.network.harmonics import L_MAX
 
 
@@ -12,25 +13,31 @@ from equibayes.network.harmonics import L_MAX
 class NetworkConfig:
     """Architecture (chosen by the user) and scales (taken from the training data by `fit_scales`)."""
 
-    r_max: float = setting(4.0, "cutoff radius, Å", above=0, at_most=100)
+    r_max: float = setting(4.0, "cutoff radius, Å", at_least=0.1, at_most=100)
     l_max: int = setting(2, "highest rotation order of features and spherical harmonics", at_least=0, at_most=L_MAX)
     parity: bool = setting(True, "use features of both parities (more expressive, slower)")
-    num_features: int | list[int] = setting(64, "channels, one number or one per rotation order 0 … l_max", at_least=1)
-    num_layers: int = setting(5, "interaction blocks", at_least=1)
-    num_bessels: int = setting(8, "radial Bessel functions (their frequencies are sampled too)", at_least=1)
-    polynomial_cutoff_p: int = setting(6, "exponent of the polynomial cutoff; smaller decays earlier", at_least=2)
-    radial_mlp_depth: int = setting(2, "hidden layers of the radial network", at_least=1)
-    radial_mlp_width: int = setting(64, "neurons per hidden layer", at_least=1)
-    type_embed_num_features: int | None = setting(None, "channels of the species embedding; none: as num_features")
+    num_features: int | list[int] = setting(
+        64, "channels, one number or one per rotation order 0 … l_max", at_least=1, limit=4096
+    )
+    num_layers: int = setting(5, "interaction blocks", at_least=1, limit=100)
+    num_bessels: int = setting(8, "radial Bessel functions (their frequencies are sampled too)", at_least=1, limit=1000)
+    polynomial_cutoff_p: int = setting(
+        6, "exponent of the polynomial cutoff; smaller decays earlier", at_least=2, limit=1000
+    )
+    radial_mlp_depth: int = setting(2, "hidden layers of the radial network", at_least=1, limit=100)
+    radial_mlp_width: int = setting(64, "neurons per hidden layer", at_least=1, limit=10**4)
+    type_embed_num_features: int | None = setting(
+        None, "channels of the species embedding; none: as num_features", at_least=1, limit=4096
+    )
     type_names: list[str] = setting([], "chemical symbols; taken from the data when empty")
     avg_num_neighbors: float | dict[str, float] | None = setting(
-        None, "normalises sums over neighbours, one number or one per type; none: from data"
+        None, "normalises sums over neighbours, one number or one per type; none: from data", at_least=1e-9, limit=1e9
     )
     per_type_energy_scales: float | dict[str, float] | None = setting(
-        None, "eV; scales predicted means; none: RMS force component of the training data"
+        None, "eV; scales predicted means; none: RMS force component of the training data", at_least=1e-9, limit=1e9
     )
     per_type_energy_shifts: dict[str, float] | None = setting(
-        None, "eV; per-species energy shifts; none: from the energy reference of the data"
+        None, "eV; per-species energy shifts; none: from the energy reference of the data", at_least=-1e9, limit=1e9
     )
     per_type_energy_shifts_trainable: bool | None = setting(
         None,
@@ -57,6 +64,19 @@ class NetworkConfig:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def check_type_names(config: NetworkConfig) -> None:
+    """An `InputError` unless the types are distinct elements, and every setting per type has one value for each."""
+    names = config.type_names
+    if not names or len(set(names)) != len(names):
+        raise InputError(f"network.type_names={one_line(names)}: must be distinct chemical symbols")
+    for name in names:
+        atomic_number(name)
+    for setting_name in ("avg_num_neighbors", "per_type_energy_scales", "per_type_energy_shifts"):
+        value = getattr(config, setting_name)
+        if isinstance(value, dict) and not set(names) <= set(value):
+            raise InputError(f"network.{setting_name}={one_line(value)}: needs a value for each of {', '.join(names)}")
 
 
 PRESETS: dict[str, NetworkConfig] = {

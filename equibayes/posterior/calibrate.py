@@ -62,7 +62,7 @@ def with_calibration(
 def find(by_k: dict[int, Residuals], method: str) -> Calibrated:
     """For every k; the method is chosen at the largest, where it will mostly be used."""
     residuals = by_k[max(by_k)]
-    reason = _unusable(residuals)
+    reason = next(filter(None, map(_unusable, [residuals, *by_k.values()])), "")  # few samples may have no spread
     if reason:
         return Calibrated("none", {max(by_k): Rescaling()}, choice={"reason": reason})
     best, gains = choose(residuals)
@@ -88,7 +88,8 @@ def _unusable(residuals: Residuals) -> str:
     count = len(residuals.frames)
     if count < FEWEST_FRAMES:
         return f"{counted(count or 'no', 'labelled frame')}, {FEWEST_FRAMES} are needed to calibrate on"
-    if not np.isfinite(residuals.error).all() or not (residuals.sigma.total > 0).all():
+    sigma = residuals.sigma.total
+    if not np.isfinite(residuals.error).all() or not ((sigma > 0) & np.isfinite(sigma)).all():
         return "some predictions are not finite or have no σ"
     if not residuals.error.any():
         return "the labels are the predictions themselves"

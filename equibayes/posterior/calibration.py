@@ -18,17 +18,20 @@ has (k+1)/(k−1) times the variance of the spread.
 """
 
 from dataclasses import dataclass, field
-from math import inf, sqrt
+from math import log, sqrt
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
+from equibayes import expect
 from equibayes.data.elements import atomic_number, symbol
-from equibayes.errors import InputError
+from equibayes.errors import InputError, one_line
 from equibayes.posterior.sigma import Sigma
 
 VERSION = 1
+SMALLEST, LARGEST = 1e-6, 1e6
+"""Factors outside are no calibration."""
 METHODS = ("none", "scale", "parts", "species", "monotone")
 
 
@@ -80,14 +83,26 @@ class Rescaling:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Rescaling":
-        knots = None
-        if "ln_sigma" in content:
-            knots = (np.array(content["ln_sigma"], dtype=float), np.array(content["ln_ratio"], dtype=float))
-        species = {atomic_number(name): float(value) for name, value in content.get("species", {}).items()}
-        found = cls(float(content["factor"]), float(content["spread"]), species, knots)
-        if not all(0 < value < inf for value in (found.factor, found.spread, *species.values())):
-            raise ValueError("a factor that is not above 0")
-        return found
+        factor, spread = (expect.number(content[name], name, SMALLEST, LARGEST) for name in ("factor", "spread"))
+        species = {
+            atomic_number(name): expect.number(value, f"species.{name}", SMALLEST, LARGEST)
+            for name, value in expect.section(content.get("species", {}), "species").items()
+        }
+        return cls(factor, spread, species, _knots(content) if "ln_sigma" in content else None)
+
+
+def _knots(content: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """ln σ, rising, and ln r, both within the range of a number's logarithm."""
+    far = 300.0
+    sigma, ratio = (
+        np.array([expect.number(each, name, -far, far) for each in expect.items(content[name], name)])
+        for name in ("ln_sigma", "ln_ratio")
+    )
+    if not len(sigma) or len(sigma) != len(ratio) or not (np.diff(sigma) >= 0).all():
+        raise InputError(f"ln_sigma has {len(sigma)} knots and ln_ratio {len(ratio)}: must be as many, in rising order")
+    if ratio.max() > log(LARGEST) or ratio.min() < log(SMALLEST):
+        raise InputError(f"ln_ratio={one_line(ratio, 60)}: must be between {log(SMALLEST):g} and {log(LARGEST):g}")
+    return sigma, ratio
 
 
 @dataclass(frozen=True)
@@ -135,8 +150,16 @@ class Calibrated:
         if content["method"] not in METHODS or not content["by_k"]:
             raise ValueError(f"method {content['method']} for {len(content['by_k'])} numbers of samples")
         by_k = {int(k): Rescaling.from_dict(each) for k, each in content["by_k"].items()}
-        quantiles = {int(k): {float(p): float(q) for p, q in each.items()} for k, each in content["quantiles"].items()}
-        return cls(content["method"], by_k, quantiles, content["choice"])
+        quantiles = {
+            int(k): {float(p): expect.number(q, f"quantiles.{k}.{p}", 0) for p, q in each.items()}
+            for k, each in content["quantiles"].items()
+        }
+        if min((*by_k, *quantiles)) < 1 or not all(0 < p < 1 for each in quantiles.values() for p in each):
+            raise ValueError("a number of samples below 1, or a coverage outside of 0 and 1")
+        choice = expect.section(content["choice"], "choice")
+        expect.plain(choice, "choice")
+        expect.number(choice.get("factor", 1.0), "choice.factor", 0)
+        return cls(content["method"], by_k, quantiles, choice)
 
 
 @dataclass(frozen=True)
@@ -158,10 +181,13 @@ class Calibration:
             if content["calibration_version"] != VERSION:
                 raise ValueError(f"version {content['calibration_version']}")
             energy, forces = (Calibrated.from_dict(content[name]) for name in ("energy", "forces"))
-            return cls(energy, forces, content["data"])
-        except (KeyError, TypeError, ValueError, AttributeError, InputError) as cause:
+            data = expect.section(content["data"], "data")
+            expect.plain(data, "data")
+            return cls(energy, forces, data)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, InputError) as cause:
+            reason = cause if isinstance(cause, InputError) else repr(cause)
             raise InputError(
-                f"the calibration in this posterior file makes no sense ({cause!r}); calibrate again, or remove it "
+                f"the calibration in this posterior file makes no sense ({reason}); calibrate again, or remove it "
                 "with equibayes calibrate --remove"
             ) from cause
 

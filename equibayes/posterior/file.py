@@ -20,16 +20,20 @@ from typing import Any
 
 import torch
 
-from equibayes import tensor_file
+from equibayes import expect, tensor_file
 from equibayes.bayes.model import StochasticModel
+from equibayes.config import build
+from equibayes.data.checks import check_geometry
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number
 from equibayes.data.reference import EnergyReference
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
-from equibayes.network.config import NetworkConfig
+from equibayes.network.config import NetworkConfig, check_type_names
 from equibayes.plural import counted
+from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.upgrade import posterior_1_to_2, posterior_2_to_3
+from equibayes.run.history import check_history, check_verdict
 from equibayes.version import __version__
 
 FORMAT = "equibayes-posterior"
@@ -117,6 +121,8 @@ class Posterior:
         single = not isinstance(structures, (list, tuple, Dataset))
         given = [structures] if single else structures
         ours = [s if isinstance(s, Structure) else Structure.from_atoms(s) for s in given]
+        for structure in ours:
+            check_geometry(structure)
         predictions = list(predict(self, ours, members=members, device=device))
         return predictions[0] if single else predictions
 
@@ -147,8 +153,8 @@ def write(path: str | Path, header: dict[str, Any], tensors: tensor_file.Tensors
     tensor_file.write(Path(path), tensors, header, format=FORMAT, version=VERSION)
 
 
-def load(path: str | Path) -> Posterior:
-    """Read a posterior file.  Nothing in it is executed."""
+def load(path: str | Path, *, check_calibration: bool = True) -> Posterior:
+    """Read a posterior file and check its values.  Nothing in it is executed."""
     header, tensors = read(path)
     try:
         posterior = Posterior(
@@ -156,13 +162,45 @@ def load(path: str | Path) -> Posterior:
             chain=tensors["chain"],
             step=tensors["step"],
             tangent=tensors.get("tangent"),
-            network=NetworkConfig(**header["network"]),
+            network=build(NetworkConfig, header["network"], where="network"),
             reference=EnergyReference.from_dict(header["energy_reference"]),
             **{name: header[name] for name in PLAIN},
         )
-        return _checked(posterior)
-    except (KeyError, TypeError, ValueError, AttributeError, InputError) as cause:
+        _check_header(posterior)
+        expect.section(header["units"], "units")
+        expect.plain(header["units"], "units")
+        posterior = _checked(posterior)
+    except KeyError as cause:
+        raise InputError(f"{path}: this posterior file makes no sense ({cause} is missing); sample again") from cause
+    except (TypeError, ValueError, AttributeError, OverflowError, RuntimeError, InputError) as cause:
         raise InputError(f"{path}: this posterior file makes no sense ({cause}); sample again") from cause
+    if check_calibration and posterior.calibration is not None:
+        try:
+            Calibration.from_dict(posterior.calibration)
+        except InputError as cause:
+            raise InputError(f"{path}: {cause}") from cause
+    return posterior
+
+
+def _check_header(posterior: Posterior) -> None:
+    """An `InputError` that names the first field whose value cannot be."""
+    check_type_names(posterior.network)
+    posterior.reference.check()
+    data, config = expect.section(posterior.data, "data"), expect.section(posterior.config, "config")
+    for name in ("name", "fingerprint", "validation_fingerprint"):
+        expect.text(data.get(name, ""), f"data.{name}")
+    for name in ("frames", "atoms", "validation_frames"):
+        expect.whole(data.get(name, 0), f"data.{name}")
+    for name in ("frame_marks", "validation_sources"):
+        expect.texts(data.get(name, []), f"data.{name}")
+    expect.plain(config, "config")
+    sampler = expect.section(config.get("sampler", {}), "config.sampler")
+    expect.number(sampler.get("temperature", 1.0), "config.sampler.temperature", 0)
+    check_history(posterior.history)
+    check_verdict(posterior.verdict)
+    if expect.number(posterior.dropout, "dropout", 0, 1) == 1:
+        raise InputError("dropout=1: no feature would be left")
+    expect.text(posterior.version, "version")
 
 
 def _checked(posterior: Posterior) -> Posterior:
@@ -172,6 +210,10 @@ def _checked(posterior: Posterior) -> Posterior:
         raise InputError(f"samples have shape {shape}, the network needs {expected} weights")
     if posterior.chain.shape != shape[:1] or posterior.step.shape != shape[:1]:
         raise InputError("chain and step do not match the samples")
+    expect.counts(posterior.chain, "chain", shape[:1])
+    expect.counts(posterior.step, "step", shape[:1])
+    if not posterior.samples.is_floating_point():
+        raise InputError(f"samples are {posterior.samples.dtype}, not real numbers")
     dtype, tangent = getattr(torch, posterior.network.model_dtype), posterior.tangent
     samples = posterior.samples.to(dtype)
     if not bool(samples.isfinite().all()):

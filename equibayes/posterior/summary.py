@@ -20,7 +20,7 @@ class PosteriorSummary:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.posterior = load(self.path)
+        self.posterior = load(self.path, check_calibration=False)
         self.header, tensors = read(self.path)
         self.stored = str(tensors["samples"].dtype).removeprefix("torch.")
         self.size = self.path.stat().st_size
@@ -68,7 +68,7 @@ class PosteriorSummary:
 def last_validation(posterior: Posterior) -> dict[str, Any] | None:
     """The last record with held-back frames: its step, and errors and deviations in eV/Å, one number per chain."""
     for record in reversed(posterior.history):
-        if "validation_force_mae" in record:
+        if record.get("validation_force_mae") is not None:
             return {name: value for name, value in record.items() if name == "step" or name.startswith("validation_")}
     return None
 
@@ -77,13 +77,15 @@ def _data_lines(posterior: Posterior) -> list[Line]:
     data = posterior.data
     if not data:
         return [("data", "unknown")]
-    validation = data.get("validation_name", data["name"])  # earlier files have held-back frames alone
-    apart = "held back" if validation == data["name"] else f"of {validation} to validate"
-    frames = f"{counted(data['frames'], 'frame')} with {counted(data['atoms'], 'atom')}"
-    learned = f"{frames} to learn from, {data['validation_frames']} {apart}"
+    name, validation = data.get("name", "unknown"), data.get("validation_name")
+    # earlier files have held-back frames alone
+    apart = "held back" if validation in (None, name) else f"of {validation} to validate"
+    frames = f"{counted(data.get('frames', '?'), 'frame')} with {counted(data.get('atoms', '?'), 'atom')}"
+    learned = f"{frames} to learn from, {data.get('validation_frames', '?')} {apart}"
+    fingerprint = data.get("fingerprint", "unknown")
     return [
-        ("data", f"{data['name']}: {learned}"),
-        ("", f"fingerprint {data['fingerprint'][:16]}…; species {', '.join(posterior.network.type_names)}"),
+        ("data", f"{data.get('name', 'unknown')}: {learned}"),
+        ("", f"fingerprint {fingerprint[:16]}…; species {', '.join(posterior.network.type_names)}"),
     ]
 
 
@@ -129,8 +131,8 @@ def _accuracy_lines(posterior: Posterior) -> list[Line]:
     last = last_validation(posterior)
     if last is None:
         return [("force error", "not known: no frames were held back")]
-    single, sigma = last["validation_force_mae"], last["validation_force_sigma"]
-    together = _range([last["validation_force_mae_of_mean"]])
+    single, sigma = last["validation_force_mae"], last.get("validation_force_sigma") or []
+    together = _range([last.get("validation_force_mae_of_mean")])
     lines = [
         ("force error", f"{together} on held-back frames (MAE of the mean over chains at the end)"),
         ("", f"single chains {_range(single)}; their own σ {_range(sigma)}"),
@@ -182,10 +184,11 @@ def _calibration(posterior: Posterior) -> str:
     except InputError as cause:  # the rest of the file can still be explained
         return str(cause)
     parts = (
-        f"{word} {part.method}" + ("" if part.method == "none" else f" (σ × {part.choice['factor']:.2f})")
+        f"{word} {part.method}" + ("" if part.method == "none" else f" (σ × {part.choice.get('factor', 1.0):.2f})")
         for word, part in (("forces", found.forces), ("energies", found.energy))
     )
-    return f"{', '.join(parts)}; on {found.data['name']}, {counted(found.data['frames'], 'frame')}"
+    frames = counted(found.data.get("frames", "?"), "frame")
+    return f"{', '.join(parts)}; on {found.data.get('name', 'unknown data')}, {frames}"
 
 
 def _range(values: list[float | None], unit: str = "meV/Å") -> str:

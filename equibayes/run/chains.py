@@ -1,6 +1,7 @@
 """K chains of one posterior on one device: what they descend, where they begin, and what identifies them."""
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ from equibayes.sampling.noise import NoiseKey, standard_normal
 START_SHARE = 0.1
 # enough to see a drift, and few enough that they cost as little as the validations
 FIXED_FRAMES = 256
+STATE_COPIES = 6
+"""Arrays as large as the weights that a run holds at least: weights, momentum, mass, its moments, gradient."""
 STREAM_START = 5  # of the counter-based noise; the chains use the smaller numbers
 
 MakePotential = Callable[[Prepared, ResidentData, Prior], Potential]
@@ -120,6 +123,7 @@ def make_chains(
     potential  makes what the chains descend, if not the negative log posterior
     """
     config = prepared.config
+    check_memory(config.chains if identities is None else max(identities) + 1, prepared, torch.device(device))
     about = describe_run(prepared, data, start)
     prior = make_prior(prepared, device)
     if start is not None:
@@ -137,6 +141,23 @@ def make_chains(
         about=about,
         average=average,
     )
+
+
+def check_memory(chains: int, prepared: Prepared, device: torch.device) -> None:
+    """An `InputError` where the state of the chains alone is larger than the memory of the device."""
+    weights, dtype = prepared.model.layout.size, getattr(torch, prepared.network.model_dtype)
+    needed = STATE_COPIES * chains * weights * dtype.itemsize
+    if device.type == "cuda":
+        present = torch.cuda.get_device_properties(device).total_memory
+    elif "SC_PHYS_PAGES" in os.sysconf_names:
+        present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    else:
+        return
+    if needed > present:
+        raise InputError(
+            f"chains={chains} of a network with {weights} weights need at least {needed / 1e9:.3g} GB, {device.type} has "
+            f"{present / 1e9:.3g} GB; lower chains, network.num_features or network.num_layers"
+        )
 
 
 def describe_run(prepared: Prepared, data: Dataset, start: torch.Tensor | None = None) -> dict[str, Any]:

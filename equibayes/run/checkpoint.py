@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from equibayes import tensor_file
+from equibayes import expect, tensor_file
 from equibayes.errors import InputError
+from equibayes.files import RESUME, remedy
 from equibayes.plural import counted
 from equibayes.run.upgrade import checkpoint_1_to_2
 
@@ -31,18 +32,21 @@ class Checkpoint(NamedTuple):
 def save(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     """Write `checkpoint-<step>.safetensors` atomically and remove all but the newest."""
     path = folder / f"checkpoint-{step:010d}.safetensors"
-    tensor_file.write(path, checkpoint.tensors, {"record": checkpoint.record}, format=FORMAT, version=VERSION)
+    with remedy(RESUME):
+        tensor_file.write(path, checkpoint.tensors, {"record": checkpoint.record}, format=FORMAT, version=VERSION)
     for old in newest_first(folder)[KEEP:]:
         old.unlink(missing_ok=True)
     return path
 
 
-def load_newest(folder: Path, say: Callable[[str], None] = print) -> Checkpoint:
-    """The newest undamaged checkpoint; an `InputError` where there is none."""
+def load_newest(
+    folder: Path, say: Callable[[str], None] = print, check: Callable[[Checkpoint], None] = lambda _: None
+) -> Checkpoint:
+    """The newest undamaged checkpoint that passes a check of its values; an `InputError` where there is none."""
     candidates = newest_first(folder)
     for path, before in zip(candidates, [*candidates[1:], None]):
         try:
-            return load(path)
+            return load(path, check)
         except InputError as damage:
             say(f"{damage}; " + (f"falling back to {before.name}" if before else "there is none before it"))
     if candidates:
@@ -52,10 +56,15 @@ def load_newest(folder: Path, say: Callable[[str], None] = print) -> Checkpoint:
     raise InputError(f"{folder}: no checkpoint to resume from; start without --resume")
 
 
-def load(path: Path) -> Checkpoint:
+def load(path: Path, check: Callable[[Checkpoint], None] = lambda _: None) -> Checkpoint:
     """Read and verify one checkpoint."""
     header, tensors = tensor_file.read(path, format=FORMAT, version=VERSION, what="checkpoint", upgrades=UPGRADES)
-    return Checkpoint(tensors, header["record"])
+    try:
+        found = Checkpoint(tensors, expect.section(header.get("record"), "record"))
+        check(found)
+    except InputError as cause:
+        raise InputError(f"{path}: this checkpoint makes no sense ({cause})") from cause
+    return found
 
 
 def remove_all(folder: Path) -> None:

@@ -103,6 +103,12 @@ class Loop:
             self._save(state)  # at once, so that a run can be resumed from the first moment
             return state
         check_same_run(saved.record["about"], self.chains.about)
+        there, here = saved.tensors["sampler.position"], self.chains.start
+        if (there.shape, there.dtype) != (here.shape, here.dtype):
+            raise InputError(
+                f"--resume: the checkpoint holds weights of shape {tuple(there.shape)} ({there.dtype}), this run has "
+                f"{tuple(here.shape)} ({here.dtype}); start over with --overwrite"
+            )
         return RunState.from_checkpoint(saved, self.chains.device)
 
     def _run(self, state: RunState, stops: list[int]) -> None:

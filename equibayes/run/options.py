@@ -11,7 +11,7 @@ import torch
 from equibayes.config import template
 from equibayes.device import choose_device
 from equibayes.errors import InputError
-from equibayes.files import lock, make_folder, remove_leftovers, write_text
+from equibayes.files import RESUME, lock, make_folder, remedy, remove_leftovers, write_text
 from equibayes.run.cluster.connect import ClusterOptions
 from equibayes.run.origin import CONFIG, Origin
 from equibayes.run.origin import FILE as ORIGIN
@@ -87,7 +87,7 @@ class Run:
             yield None
             return
         path, folder = Path(self.output), make_folder(run_folder(self.output))
-        with lock(folder):
+        with lock(folder), remedy(RESUME):
             remove_leftovers(folder)
             remove_leftovers(path.parent, escape(path.name))
             if not self.resume:

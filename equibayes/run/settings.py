@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from equibayes.config import build, check, merge, section, setting
-from equibayes.errors import InputError
+from equibayes.errors import InputError, one_line
 from equibayes.network.config import PRESETS as NETWORKS
 from equibayes.network.config import NetworkConfig
 from equibayes.sampling.minibatch import steps_per_epoch
@@ -18,6 +18,9 @@ from equibayes.sampling.sghmc import Integrator, Mass, SGHMCConfig
 
 READING = ("energy_key", "forces_key", "stress_key", "energy_unit", "length_unit", "force_unit")
 """Settings of the section data that say how files are read; the names are those of `equibayes.data.read`."""
+
+MOST_STEPS = 4 * 10**9
+"""Of a chain: its noise counts steps in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,12 @@ class DataSettings:
         "the zero of energy; auto: chosen from the data; zero: that of the labels, such as the ground state of each molecule",
         ("auto", "lstsq", "isolated", "per_structure", "given", "zero"),
     )
-    given_energies: dict[str, float] = setting({}, "per-species energies, eV, for energy_reference: given")
-    validation: int = setting(30, "frames held back to monitor the run and to calibrate afterwards", at_least=0)
+    given_energies: dict[str, float] = setting(
+        {}, "per-species energies, eV, for energy_reference: given", at_least=-1e9, limit=1e9
+    )
+    validation: int = setting(
+        30, "frames held back to monitor the run and to calibrate afterwards", at_least=0, limit=10**9
+    )
     energy_key: str | None = setting(None, "key of the energies in the file; none: REF_energy, else ASE's energy")
     forces_key: str | None = setting(None, "key of the forces, likewise")
     stress_key: str | None = setting(None, "key of the stress, or of the virial if its name says so")
@@ -65,10 +72,10 @@ class SamplerSettings(SGHMCConfig):
 class BurnInSettings:
     """From random weights to the posterior."""
 
-    steps: int = setting(20_000, "steps of the burn-in", at_least=1)
-    batch_size: int = setting(8, "configurations per minibatch", at_least=1)
-    initial: float = setting(1e-2, "learning rate γ at the start", above=0)
-    final: float = setting(1e-5, "learning rate γ at the end", above=0)
+    steps: int = setting(20_000, "steps of the burn-in", at_least=1, limit=10**9)
+    batch_size: int = setting(8, "configurations per minibatch", at_least=1, limit=10**6)
+    initial: float = setting(1e-2, "learning rate γ at the start", above=0, limit=1e12)
+    final: float = setting(1e-5, "learning rate γ at the end", above=0, limit=1e12)
     decay: str = setting(
         "exponential",
         "decay from initial to final: exponential as in the paper; linear gives 12 to 24 % lower errors",
@@ -89,12 +96,13 @@ class BurnInSettings:
     early: float = setting(
         0.0, "fraction of the burn-in with the smaller batch below (0 in the paper)", at_least=0, at_most=1
     )
-    early_batch_size: int = setting(4, "configurations per minibatch during that fraction", at_least=1)
+    early_batch_size: int = setting(4, "configurations per minibatch during that fraction", at_least=1, limit=10**6)
     patience: int | None = setting(
         None,
         "evaluations of the held-back frames without a lower force error after which the noise-free fraction ends "
         "(at temperature 0: the training, with the best weights); none: never",
         at_least=1,
+        limit=10**6,
     )
 
 
@@ -103,9 +111,9 @@ class CycleSettings:
     """From one sample to the next."""
 
     kind: str = setting("rise_and_fall", "shape of the learning rate", ("rise_and_fall", "restart", "constant"))
-    length: int = setting(2_000, "steps per cycle, from one sample to the next", at_least=1)
-    peak: float = setting(1e-3, "largest learning rate γ0 of a cycle", at_least=0)
-    batch_size: int = setting(8, "configurations per minibatch", at_least=1)
+    length: int = setting(2_000, "steps per cycle, from one sample to the next", at_least=1, limit=10**9)
+    peak: float = setting(1e-3, "largest learning rate γ0 of a cycle", at_least=0, limit=1e12)
+    batch_size: int = setting(8, "configurations per minibatch", at_least=1, limit=10**6)
 
 
 @dataclass(frozen=True)
@@ -115,9 +123,12 @@ class PriorSettings:
     center: str | None = setting(
         None, "posterior file or NequIP checkpoint with the weights on which the prior is centred; none: 0"
     )
-    width: float = setting(1.0, "standard deviation of the prior", above=0)
+    width: float = setting(1.0, "standard deviation of the prior", at_least=1e-6, limit=1e6)
     group_widths: dict[str, float] = setting(
-        {}, "standard deviation of single parameter groups, such as {readout: 0.1, layer0: 0.5}", above=0
+        {},
+        "standard deviation of single parameter groups, such as {readout: 0.1, layer0: 0.5}",
+        at_least=1e-6,
+        limit=1e6,
     )
 
 
@@ -128,17 +139,21 @@ class GuardSettings:
     REMOVED: ClassVar[dict[str, str]] = {"safety": "fixed at 0.5", "iterations": "fixed at 10"}
 
     enabled: bool = setting(True, "detect diverging chains, roll back and retry with a smaller step")
-    interval: int = setting(50, "steps between checks; records and checkpoints fall on the same steps", at_least=1)
-    retries: int = setting(6, "rollbacks after which a chain is abandoned (the others continue)", at_least=0)
+    interval: int = setting(
+        50, "steps between checks; records and checkpoints fall on the same steps", at_least=1, limit=10**5
+    )
+    retries: int = setting(
+        6, "rollbacks after which a chain is abandoned (the others continue)", at_least=0, limit=10**6
+    )
 
 
 @dataclass(frozen=True)
 class OutputSettings:
     """What is written while sampling."""
 
-    checkpoint_seconds: float = setting(60.0, "time between checkpoints, s", at_least=0)
-    validations: int = setting(40, "evaluations of the held-back frames during the run", at_least=0)
-    records: int = setting(400, "records of the history kept for the run", at_least=1)
+    checkpoint_seconds: float = setting(60.0, "time between checkpoints, s", at_least=0, limit=1e9)
+    validations: int = setting(40, "evaluations of the held-back frames during the run", at_least=0, limit=10**6)
+    records: int = setting(400, "records of the history kept for the run", at_least=1, limit=10**6)
     half_precision: bool = setting(False, "store samples as float16 (half the size; see docs for its effect)")
     tensorboard: bool = setting(False, "also write TensorBoard events (needs the tensorboard package)")
     wandb: str | None = setting(
@@ -150,9 +165,9 @@ class OutputSettings:
 class SampleConfig:
     """All settings of a run."""
 
-    chains: int = setting(4, "independent chains, run in parallel", at_least=1)
-    samples: int = setting(8, "posterior samples to keep, spread over chains and cycles", at_least=1)
-    seed: int = setting(0, "seed of all random numbers")
+    chains: int = setting(4, "independent chains, run in parallel", at_least=1, limit=10**4)
+    samples: int = setting(8, "posterior samples to keep, spread over chains and cycles", at_least=1, limit=10**5)
+    seed: int = setting(0, "seed of all random numbers", at_least=0, limit=2**63 - 1)
     precision: str = setting(
         "mixed",
         "matrix products on a GPU: float32, tf32x3 (as good, faster), bf16x3 (faster still), mixed (bf16x3 for energies and forces, "
@@ -174,6 +189,9 @@ class SampleConfig:
             raise InputError(
                 f"samples={self.samples} is fewer than chains={self.chains}: every chain contributes at least one"
             )
+        steps = self.burn_in.steps + -(-self.samples // self.chains) * self.cycles.length
+        if steps > MOST_STEPS:
+            raise InputError(f"{steps} steps in all: at most {MOST_STEPS:g}; lower burn_in.steps or cycles.length")
 
     def schedule(self, data_size: int) -> Schedule:
         """The schedule for N training configurations, with phases of whole epochs unless these are too long."""
@@ -222,8 +240,8 @@ def sample_config(preset: str | None = None, network: str | None = None, *layers
     values = merge(PRESETS[name], *layers)
     chosen = network or values.pop("network_preset", None) or "small"
     values.pop("network_preset", None)
-    if chosen not in NETWORKS:
-        raise InputError(f"network '{chosen}' does not exist; choose one of {', '.join(NETWORKS)}")
+    if chosen not in tuple(NETWORKS):  # a tuple: from a file it may be a list
+        raise InputError(f"network '{one_line(chosen)}' does not exist; choose one of {', '.join(NETWORKS)}")
     return build(SampleConfig, values, replace(SampleConfig(), network=NETWORKS[chosen]))
 
 

@@ -8,11 +8,16 @@ from typing import Any
 
 import torch
 
+from equibayes import expect
+from equibayes.errors import InputError
 from equibayes.run.checkpoint import Checkpoint
+from equibayes.run.history import check_history
 from equibayes.run.patience import NEVER, Waited
 from equibayes.sampling import sghmc
 from equibayes.sampling.basis import Blocks
 
+SMALLEST_MASS = 1e-12
+"""Far below ε, which is added to every mass."""
 TENSORS = ("slowdown", "cap", "rollbacks", "failed", "looks")
 
 
@@ -110,6 +115,48 @@ class RunState:
                 tensors["best"] = self.waited.best
         return Checkpoint(tensors, record)
 
+    @staticmethod
+    def check(checkpoint: Checkpoint) -> None:
+        """An `InputError` that names the first value of a checkpoint that no run leaves."""
+        tensors, record = checkpoint
+        shape = tuple(_tensor(tensors, "sampler.position").shape)
+        if len(shape) != 2 or not all(shape):
+            raise InputError(f"sampler.position has shape {shape}, not (chains, weights)")
+        chains = shape[0]
+        _check_marks(tensors, "failed", chains)
+        good = ~tensors["failed"]  # a chain that was given up may hold anything
+        lowest = {"sampler.mass.average": 0.0, "sampler.mass.maximum": 0.0, "sampler.mass.mass": SMALLEST_MASS}
+        for name in ("sampler.position", "sampler.momentum", *lowest, *(["average"] if "average" in tensors else [])):
+            if tuple(_tensor(tensors, name).shape) != shape:
+                raise InputError(f"{name} has shape {tuple(tensors[name].shape)}, not {shape}")
+            expect.array(tensors[name][good], name, (None, shape[1]), lowest.get(name))
+            if tensors[name].dtype != tensors["sampler.position"].dtype:
+                raise InputError(f"{name} and sampler.position differ in precision")
+        for name in ("sampler.mass.basis", "sampler.mass.factors"):
+            if name in tensors:  # of a matrix mass
+                expect.array(tensors[name][good], name, (None, None))
+        if "waited" in record:
+            waited = expect.section(record["waited"], "waited")
+            expect.whole(waited.get("times"), "waited.times")
+            if set(waited) != {"error", "times"} or not isinstance(waited["error"], float):
+                raise InputError("waited is not what early stopping keeps")
+        if "best" in tensors:
+            expect.array(tensors["best"][good], "best", (None, shape[1]))
+        for name in ("sampler.step", "sampler.mass.updates"):
+            expect.counts(_tensor(tensors, name), name, ())
+        expect.array(_tensor(tensors, "slowdown"), "slowdown", (chains,), 0.0)
+        expect.array(_tensor(tensors, "cap").nan_to_num(-1.0, 1.0), "cap", (chains,), 0.0)  # infinite: no limit
+        expect.counts(_tensor(tensors, "rollbacks"), "rollbacks", (chains,))
+        looks = _tensor(tensors, "looks")
+        if looks.ndim != 2 or looks.shape[1] != chains or not looks.is_floating_point():
+            raise InputError(f"looks has shape {tuple(looks.shape)}, not (any, {chains})")
+        for number in range(expect.whole(record.get("samples"), "samples", 0, len(tensors))):
+            expect.array(_tensor(tensors, f"sample.{number}").nan_to_num(0.0), f"sample.{number}", shape)
+            _check_marks(tensors, f"kept.{number}", chains)
+        expect.texts(record.get("events"), "events")
+        check_history(record.get("history"), chains)
+        expect.section(record.get("about"), "about")
+
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint, device: torch.device | str) -> "RunState":
         tensors, record = checkpoint
@@ -134,3 +181,15 @@ def _waited(record: dict[str, Any], tensors: dict[str, torch.Tensor], device: to
     if "waited" not in record:
         return NEVER
     return Waited(**record["waited"], best=tensors["best"].to(device) if "best" in tensors else None)
+
+
+def _tensor(tensors: dict[str, torch.Tensor], name: str) -> torch.Tensor:
+    if name not in tensors:
+        raise InputError(f"{name} is missing")
+    return tensors[name]
+
+
+def _check_marks(tensors: dict[str, torch.Tensor], name: str, chains: int) -> None:
+    found = _tensor(tensors, name)
+    if found.dtype != torch.bool or tuple(found.shape) != (chains,):
+        raise InputError(f"{name} is not one mark for each of {chains} chains")

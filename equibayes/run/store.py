@@ -21,6 +21,7 @@ from equibayes.run import checkpoint
 from equibayes.run.checkpoint import Checkpoint
 from equibayes.run.records import MetricsLog
 from equibayes.run.settings import READING, OutputSettings, SampleConfig
+from equibayes.run.state import RunState
 
 CLUSTER_PLAN = "plan.json"
 """Only a run on a cluster has one."""
@@ -60,7 +61,7 @@ class FolderStore(Store):
         self._log: MetricsLog | None = None
 
     def load(self, say: Callable[[str], None]) -> Checkpoint | None:
-        return checkpoint.load_newest(self.folder, say) if self.resume else None
+        return checkpoint.load_newest(self.folder, say, RunState.check) if self.resume else None
 
     def open(self, step: int) -> None:
         self._log = MetricsLog(self.folder, keep_until=step, output=self.output)
@@ -129,7 +130,7 @@ def changed_setting(before: dict[str, Any], after: dict[str, Any]) -> str:
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     result: dict[str, Any] = {}
-    for key, value in values.items():
+    for key, value in values.items() if isinstance(values, dict) else ():
         name = f"{prefix}{key}"
         result |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
     return result

@@ -31,6 +31,8 @@ from ase.md.verlet import VelocityVerlet
 from equibayes.errors import InputError
 from equibayes.simulate.start import check_pressure, free_degrees, has_velocities
 
+SMALLEST, LARGEST = 1e-6, 1e12
+"""Of temperatures and times; beyond, kinetic energies are 0 or overflow."""
 ENSEMBLES = ("nve", "langevin", "bussi", "npt", "npt-anisotropic")
 
 RIGID_SHARE = 1e-6
@@ -74,6 +76,10 @@ class Conditions:
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise InputError(f"{name.replace('_', '-')} {value:g}: must be above 0, in {unit}")
+            if not SMALLEST <= value <= LARGEST:
+                raise InputError(
+                    f"{name.replace('_', '-')} {value:g}: must be between {SMALLEST:g} and {LARGEST:g} {unit}"
+                )
         if not np.isfinite(self.pressure):
             raise InputError(f"pressure {self.pressure:g}: must be a number, in GPa")
         if self.seed < 0:
@@ -115,7 +121,14 @@ class Integrator:
         return {name: np.array(value, dtype=np.float64) for name, value in (atoms | own).items()}
 
     def remember(self, memory: dict[str, np.ndarray]) -> None:
-        """The inverse of `memory`."""
+        """The inverse of `memory`; an `InputError` where it belongs to other atoms or another integrator."""
+        own = {name: array.shape for name, array in self.memory().items()}
+        for name, shape in own.items():
+            if name not in memory or memory[name].shape != shape:
+                found = memory[name].shape if name in memory else "missing"
+                raise InputError(
+                    f"the saved state of the simulation: {name} has shape {found}, not {shape}; start again"
+                )
         self.atoms.set_cell(memory["cell"], scale_atoms=False)
         self.atoms.set_positions(memory["positions"], apply_constraint=False)
         self.atoms.set_momenta(memory["momenta"], apply_constraint=False)

@@ -8,14 +8,15 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from ase import units
 from ase.calculators.socketio import IPIProtocol, SocketClosed, actualunixsocketname
 
 from equibayes.data.structures import Structure
-from equibayes.errors import InputError
-from equibayes.plural import counted
+from equibayes.errors import InputError, one_line
 from equibayes.posterior.predict import Prediction
 from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_deviations
@@ -23,6 +24,11 @@ from equibayes.simulate.vacuum_cell import VacuumCell
 
 PORT = 31415
 """The default of i-PI."""
+MOST_BEADS = 100_000
+LARGEST_CELL = 1e9
+"""Å; that of a molecule may be anything."""
+MOST_BYTES = 2**24
+"""Of the text that initialises a client."""
 
 
 def connect(host: str, port: int | None, unix: str | None, patience: float) -> socket.socket:
@@ -32,13 +38,18 @@ def connect(host: str, port: int | None, unix: str | None, patience: float) -> s
     unix: i-PI's name NAME for `/tmp/ipi_NAME`, or a path with a slash
     """
     path = None if unix is None else unix if "/" in unix else actualunixsocketname(unix)
-    where = f"{host}:{port or PORT}" if path is None else path
+    where = one_line(f"{host}:{PORT if port is None else port}" if path is None else path)
+    if not 0 <= patience < float("inf"):
+        raise InputError(f"--wait {patience:g}: must be 0 or more, in s")
     end = time.monotonic() + patience
     while True:
         found = socket.socket(socket.AF_INET if path is None else socket.AF_UNIX)
         try:
-            found.connect((host, port or PORT) if path is None else path)
+            found.connect((host, PORT if port is None else port) if path is None else path)
             return found
+        except (OverflowError, ValueError, TypeError) as cause:  # no port, or no name
+            found.close()
+            raise InputError(f"{where}: not an address ({one_line(cause)}); correct --host, --port or --unix") from None
         except OSError as cause:
             found.close()
             if time.monotonic() >= end:
@@ -47,6 +58,59 @@ def connect(host: str, port: int | None, unix: str | None, patience: float) -> s
                     "start i-PI first, or wait longer with --wait"
                 ) from cause
             time.sleep(0.2)
+
+
+class _Protocol(IPIProtocol):
+    """ASE's side of the protocol, with every count and number checked before it is used: the peer may be any."""
+
+    def recv(self, shape: Any, dtype: Any) -> np.ndarray:
+        buffer = self._recvall(int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        found = np.frombuffer(buffer, dtype).reshape(shape)
+        if not np.isfinite(found).all():
+            raise InputError("the other program sent numbers that are not finite; its simulation has exploded")
+        return found
+
+    def recvmsg(self) -> str:
+        try:
+            return str(super().recvmsg())
+        except UnicodeDecodeError:
+            raise InputError("the other program sent bytes that are not in i-PI's protocol") from None
+
+    def recvinit(self) -> int:
+        """The number of the bead; the text that follows is not used."""
+        bead = self._count("a bead number", MOST_BEADS)
+        self._recvall(self._count("an initialisation of length", MOST_BYTES))
+        return bead
+
+    def recvpositions(self, atoms: int) -> tuple[np.ndarray, np.ndarray]:
+        """Cell [3, 3] and positions [atoms, 3], Å."""
+        cell = self.recv((3, 3), np.float64).T * units.Bohr
+        if np.abs(cell).max() > LARGEST_CELL:
+            raise InputError(f"the other program sent a cell beyond {LARGEST_CELL:g} Å; its simulation has exploded")
+        self._recvall(9 * 8)  # the inverse of the cell
+        count = self._count("a number of atoms", 2**31)
+        if count != atoms:
+            raise InputError(
+                f"the other program has {count} atoms, the start structure {atoms}; use the same file for both"
+            )
+        return cell, self.recv((atoms, 3), np.float64) * units.Bohr
+
+    def _count(self, what: str, limit: int) -> int:
+        found = int(self.recv(1, np.int32)[0])
+        if not 0 <= found < limit:
+            raise InputError(f"the other program sent {what} of {found}, which is not in i-PI's protocol")
+        return found
+
+
+@contextmanager
+def _unbroken() -> Iterator[None]:
+    """An `InputError` where the connection ends in the middle of a message."""
+    try:
+        yield
+    except (SocketClosed, OSError):
+        raise InputError(
+            "the connection ended in the middle of a message; look at the output of the other program"
+        ) from None
 
 
 class Client:
@@ -63,7 +127,7 @@ class Client:
         We ask for the number of the bead before each evaluation (NEEDINIT), so that every bead keeps its own
         neighbour list.
         """
-        protocol = IPIProtocol(line)
+        protocol = _Protocol(line)
         state, bead = "NEEDINIT", 0
         answer: tuple[Any, ...] = ()
         with line:
@@ -74,34 +138,38 @@ class Client:
                     return
                 if message == "EXIT":
                     return
-                elif message == "STATUS":
-                    protocol.sendmsg(state)
-                elif message == "INIT":
-                    number, _ = protocol.recvinit()
-                    state, bead = "READY", int(number[0])
-                elif message == "POSDATA":
-                    cell, _, positions = protocol.recvposdata()
-                    prediction, volume = self._evaluate(bead, cell, positions)
-                    answer, state = self._answer(prediction, volume), "HAVEDATA"
+                with _unbroken():
+                    if message == "STATUS":
+                        protocol.sendmsg(state)
+                    elif message == "INIT":
+                        state, bead = "READY", protocol.recvinit()
+                    elif message == "POSDATA":
+                        cell, positions = protocol.recvpositions(len(self.start))
+                        prediction, volume = self._evaluate(bead, cell, positions)
+                        answer, state = self._answer(prediction, volume), "HAVEDATA"
+                    elif message == "GETFORCE" and state == "HAVEDATA":
+                        protocol.sendforce(*answer)
+                        state = "NEEDINIT"
+                    else:
+                        raise InputError(
+                            f"the other program sent '{one_line(message)}' after {state}, which is not in i-PI's protocol"
+                        )
+                if message == "POSDATA":
                     yield Deviation.of(getattr(prediction, self.sigma_name))
-                elif message == "GETFORCE":
-                    protocol.sendforce(*answer)
-                    state = "NEEDINIT"
-                else:
-                    raise InputError(f"the other program sent '{message}', which is not in i-PI's protocol")
 
     def _evaluate(self, bead: int, cell: np.ndarray, positions: np.ndarray) -> tuple[Prediction, float]:
-        if len(positions) != len(self.start):
-            raise InputError(
-                f"the other program has {counted(len(positions), 'atom')}, the start structure {len(self.start)}; "
-                "use the same file for both"
-            )
         if bead not in self._replicas:
             reach = self.evaluator.posterior.network.r_max + self.evaluator.skin
             self._replicas[bead] = self.evaluator.twin(), VacuumCell(reach)
         evaluator, in_vacuum = self._replicas[bead]
+        if not self.start.pbc.all() and abs(np.linalg.det(cell)) < 1e-9:
+            raise InputError("the other program sent a cell without a volume; give it one, also for a molecule")
         structure = in_vacuum(self.start.numbers, positions, cell, self.start.pbc, "i-PI")
         (prediction,) = evaluator([structure])
+        if not (np.isfinite(prediction.energy) and np.isfinite(prediction.forces).all()):
+            raise InputError(
+                "the model's energy or forces are not finite for these positions; the simulation has exploded"
+            )
         return prediction, float(abs(np.linalg.det(structure.cell)))
 
     def _answer(self, prediction: Prediction, volume: float) -> tuple[Any, ...]:

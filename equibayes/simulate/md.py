@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 from ase import Atoms
 
+from equibayes.data.checks import FARTHEST
 from equibayes.errors import InputError
-from equibayes.files import lock, make_folder, remove_leftovers
+from equibayes.files import RESUME, lock, make_folder, remedy, remove_leftovers
 from equibayes.run.interrupt import Interrupted, collected_signals
 from equibayes.run.progress import Display, Silent
 from equibayes.simulate.calculator import Calculator
@@ -89,7 +90,7 @@ def run_md(
     reporter = MdReporter(output, steps, conditions, watch, identity, display)
     simulation = _Simulation(calculator, start, conditions, watch, reporter, oracle)
     simulation.atoms.get_forces()  # reports a faulty start before anything is written
-    with lock(make_folder(reporter.folder)):
+    with lock(make_folder(reporter.folder)), remedy(RESUME):
         remove_leftovers(reporter.folder)
         state = load_state(state_file(output), identity) if resume else None
         return simulation.run(steps, state)
@@ -190,9 +191,11 @@ class _Simulation:
         try:
             self.integrator.step()
         except InputError:
-            if np.isfinite(self.atoms.positions).all():
+            if (np.abs(self.atoms.positions) <= FARTHEST).all():
                 raise
-            return Ending(f"exploded in step {self.step + 1}: positions are not finite", exploded=True)
+            finite = np.isfinite(self.atoms.positions).all()
+            what = f"positions are beyond {FARTHEST:.0e} Å" if finite else "positions are not finite"
+            return Ending(f"exploded in step {self.step + 1}: {what}", exploded=True)
         self.step += 1
         return self._look()
 

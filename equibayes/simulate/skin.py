@@ -9,6 +9,7 @@ simulation that is continued from a file repeats the same bits.
 import numpy as np
 import torch
 
+from equibayes.data.checks import FARTHEST, check_geometry
 from equibayes.data.graph import Graph, check_species, graph_of_edges
 from equibayes.data.neighbors import NeighborList, neighbor_list
 from equibayes.data.structures import Structure
@@ -66,11 +67,15 @@ class SkinList:
 
     def _check(self, structure: Structure) -> None:
         check_species(structure, self.species_of)
+        where = structure.source or "structure"
         if not (np.isfinite(structure.positions).all() and np.isfinite(structure.cell).all()):
             raise InputError(
-                f"{structure.source or 'structure'}: positions or cell are not finite numbers; the simulation has "
-                "exploded: use a shorter time step or a start closer to the training data"
+                f"{where}: positions or cell are not finite numbers; the simulation has exploded: use a shorter time "
+                "step or a start closer to the training data"
             )
+        if max(np.abs(structure.positions).max(initial=0.0), np.abs(structure.cell).max()) > FARTHEST:
+            raise InputError(f"{where}: coordinates are beyond {FARTHEST:.0e} Å; the simulation has exploded")
+        check_geometry(structure)
 
 
 def _ordered(pairs: NeighborList) -> NeighborList:

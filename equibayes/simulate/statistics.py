@@ -1,8 +1,11 @@
 """Statistics of a whole simulation, accumulated step by step and kept when it is resumed."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import isfinite, nan, sqrt
+from typing import Any
 
+from equibayes import expect
+from equibayes.errors import InputError, one_line
 from equibayes.simulate.trust import STATES, Deviation
 
 
@@ -29,6 +32,25 @@ class Statistics:
     time_squared: float = 0.0
     time_energy: float = 0.0
     fitted: int = 0
+
+    @staticmethod
+    def check(content: Any) -> None:
+        """An `InputError` for sums, as read from a file, that no simulation gives."""
+        known = {each.name: each for each in fields(Statistics)}
+        if set(expect.section(content, "statistics")) != set(known):
+            raise InputError(f"statistics={one_line(list(content), 80)}: must be {', '.join(known)}")
+        states = expect.section(content["states"], "statistics.states")
+        if set(states) != set(STATES):
+            raise InputError(f"statistics.states={one_line(list(states), 80)}: must be {', '.join(STATES)}")
+        for name, value in states.items():
+            expect.whole(value, f"statistics.states.{name}")
+        for name in ("frames", "largest_step", "largest_atom", "fitted"):
+            expect.whole(content[name], f"statistics.{name}")
+        sums = ("largest", "temperature", "temperature_squared", "energy", "time", "time_squared", "time_energy")
+        for name in sums:
+            expect.number(content[name], f"statistics.{name}")
+        if content["first_energy"] is not None:
+            expect.number(content["first_energy"], "statistics.first_energy")
 
     def add(
         self, step: int, time_fs: float, temperature: float, conserved: float, deviation: Deviation, state: str

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from equibayes.data.structures import FloatArray
-from equibayes.errors import InputError
+from equibayes.errors import InputError, one_line
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.summary import last_validation
 
@@ -99,17 +99,25 @@ def sentence(state: str, deviation: Deviation, symbol: str) -> str:
     return f"{where} is {deviation.largest:.3f} eV/Å, above the {level} trust level"
 
 
+def parse_level(text: str, option: str) -> tuple[float, bool]:
+    """The number in a level, and whether it is a multiple of the validation error."""
+    number, multiple = text.strip().removesuffix("x"), text.strip().endswith("x")
+    try:
+        value = float(number)
+        if 0 < value < float("inf"):
+            return value, multiple
+    except ValueError:
+        pass
+    raise InputError(
+        f"{option} {one_line(text)}: give eV/Å such as 0.2, or a multiple of the validation error such as 3x"
+    )
+
+
 def trust_level(text: str | None, posterior: Posterior, option: str) -> float | None:
     """A level in eV/Å from the text of an option: `0.2`, or `3x` for three times the error on the held-back frames."""
     if text is None:
         return None
-    number, multiple = text.strip().removesuffix("x"), text.strip().endswith("x")
-    try:
-        value = float(number)
-    except ValueError:
-        raise InputError(
-            f"{option} {text}: give eV/Å such as 0.2, or a multiple of the validation error such as 3x"
-        ) from None
+    value, multiple = parse_level(text, option)
     if not multiple:
         return value
     error = (last_validation(posterior) or {}).get("validation_force_mae_of_mean")

@@ -3,11 +3,13 @@
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from equibayes.cli.main import main
+from equibayes.cli.learn import study_config
+from equibayes.cli.main import main, parse
 from equibayes.learning.settings import learn_config
 from tests.cli import program
 
@@ -116,3 +118,58 @@ def test_template(capsys: pytest.CaptureFixture[str]) -> None:
     values = yaml.safe_load(capsys.readouterr().out)
     assert learn_config("quick", "small", values) == learn_config("standard")
     assert learn_config().sample.data.validation == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "words", "message"),
+    [
+        ({"labeller": "trap:Trap"}, "", "study.yaml: labeller for the engine trap:Trap can make this machine run any"),
+        ({"labeller": "orca"}, "", "study.yaml: labeller for the engine orca"),
+        (
+            {"labeller_settings": {"command": "touch sprung"}},
+            "--labeller nwchem",
+            "study.yaml: labeller_settings for the engine nwchem",
+        ),
+        ({"labeller_settings": {"command": "touch sprung"}}, "labeller=nwchem", "labeller_settings for the engine"),
+        ({"labeller": "trap:Trap"}, "more.yaml", "study.yaml: labeller for the engine trap:Trap"),
+    ],
+)
+def test_a_settings_file_runs_no_code(
+    values: dict[str, Any],
+    words: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("trap.py").write_text("import pathlib\npathlib.Path('sprung').touch()\n")
+    Path("study.yaml").write_text(yaml.safe_dump({"pool": ["bundled:ethanol@0:9"], "output": "x", **values}))
+    Path("more.yaml").write_text("rounds: 1\n")
+    assert main(["learn", "study.yaml", *words.split()]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "--allow-code" in err
+    assert err.count("\n") == 1
+    assert not Path("sprung").exists()
+    assert not Path("x").exists()
+
+
+def test_code_that_the_user_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the flag, or by naming the engine oneself; formulas need neither."""
+    monkeypatch.chdir(tmp_path)
+    engine = "tests.labelling.shifted_emt:ShiftedEmt"
+    Path("study.yaml").write_text(f"labeller: {engine}\nlabeller_settings: {{zero: 1}}\n")
+    Path("plain.yaml").write_text("labeller: emt\nlabeller_settings: {asap_cutoff: true}\n")
+    Path("engine.yaml").write_text("labeller: orca\n")
+    for words in (
+        ["study.yaml", "--allow-code"],
+        ["plain.yaml"],
+        ["--labeller", engine, "labeller_settings.zero=1"],
+        ["engine.yaml", "--labeller", engine],
+        ["engine.yaml", f"labeller={engine}"],
+        ["engine.yaml", "plain.yaml"],
+    ):
+        config = study_config(parse(["learn", *words]))
+        assert config.labeller in (engine, "emt")

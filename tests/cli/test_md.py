@@ -93,6 +93,9 @@ def test_full_disk_loses_nothing(uninterrupted: Path, tmp_path: Path) -> None:
     [
         ("--temperature -5", "temperature -5: must be above 0, in K"),
         ("--timestep 0", "timestep 0: must be above 0, in fs"),
+        ("--temperature 1e300", "temperature 1e+300: must be between 1e-06 and 1e+12 K"),
+        ("--temperature 1e-300", "temperature 1e-300: must be between"),
+        ("--threads 10000000000", "--threads 10000000000: must be at most 4096"),
         ("--steps 0", "steps 0: must be at least 1"),
         ("--ensemble nvt", "invalid choice: 'nvt'"),
         ("--ensemble npt", "has no pressure"),

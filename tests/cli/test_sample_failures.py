@@ -67,7 +67,7 @@ def assert_one_line(err: str, *parts: str) -> None:
         (["burn_in.batch_size=0"], ["burn_in.batch_size=0: must be at least 1"]),
         (["guard.interval=0"], ["guard.interval=0: must be at least 1"]),
         (["burn_in.freeze_mass=1.5"], ["burn_in.freeze_mass=1.5: must be above 0 and at most 1"]),
-        (["prior.group_widths={readout: 0}"], ["prior.group_widths.readout=0.0: must be positive"]),
+        (["prior.group_widths={readout: 0}"], ["prior.group_widths.readout=0.0: must be at least 1e-06"]),
         (["data.validation=-1"], ["data.validation=-1: must be at least 0"]),
         (["chains=abc"], ["chains='abc': must be a whole number"]),
         (["chains=8"], ["samples=4 is fewer than chains=8"]),

@@ -107,9 +107,9 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / OUTPUT).read_bytes()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_asked_to_stop(tmp_path: Path, short: bytes, number: int, status: int) -> None:
-    """SIGINT and SIGTERM: a checkpoint, how to go on, the customary status; then the same result."""
+    """SIGINT, SIGTERM and SIGHUP: a checkpoint, how to go on, the customary status; then the same result."""
     process = program.start(SHORT, tmp_path)
     log = tmp_path / "a.run/metrics.jsonl"
     program.wait_for(log, process)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equibayes.data import bundled_ethanol
+from equibayes.data import bundled_ethanol, read
 from equibayes.data.splits import load_splits, paper_rmd17, save_splits, split
 from equibayes.errors import InputError
 
@@ -80,3 +80,11 @@ def test_protocol_of_the_paper() -> None:
     assert splits["validation"].tolist() == paper_rmd17(official, 9633)["validation"].tolist()
     with pytest.raises(InputError, match="1000 distinct frames below 500"):
         paper_rmd17(official, 500)
+
+
+@pytest.mark.parametrize("spec", ["-:", "+:", ":-", "::+", "-", "--1", "1:2:3:4", "9" * 5000 + ":x", "¹:²"])
+def test_ranges_that_are_none(spec: str) -> None:
+    """Not a range, so the name of a split, which does not exist."""
+    with pytest.raises(InputError, match=r"no split|no such file|cannot be opened|is a directory") as caught:
+        read(f"bundled:ethanol@{spec}")
+    assert len(str(caught.value)) < 700

@@ -1,12 +1,14 @@
 """Labels of the real engines: units, and forces that are the gradient of the energy."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 from ase.build import bulk, molecule
 
 from equibayes.data.structures import FloatArray, Structure
+from equibayes.errors import InputError
 from equibayes.labelling.blas import preload_environment
 from equibayes.labelling.labellers import Label, Labeller, Refusal
 from tests.samples import ethanol, water
@@ -122,3 +124,22 @@ def test_faster_linear_algebra_is_used_where_it_is_installed() -> None:
     libraries = variables.get("LD_PRELOAD", "").split(":") if variables else []
     assert len(libraries) in (0, 3)
     assert ["mkl_intel_lp64" in libraries[0], "sequential" in libraries[1]] == [True, True] if libraries else True
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["for all", "by element"])
+def test_a_basis_is_a_name(wrapped: bool, tmp_path: Path) -> None:
+    """PySCF would evaluate the text of a basis set, or that of a file, as Python."""
+    sprung = tmp_path / "sprung"
+    trap = f"H    S\n  __import__('pathlib').Path({str(sprung)!r}).touch() 1.0\n"
+    (tmp_path / "trap.nw").write_text(trap)
+    for basis in (trap, str(tmp_path / "trap.nw")):
+        with pytest.raises(InputError, match="must be a name known to PySCF"):
+            Labeller("pyscf", {"basis": {"H": basis} if wrapped else basis})
+    assert not sprung.exists()
+
+
+@pytest.mark.parametrize("name", ["6-31g*", "6-311++g(d,p)", "def2-TZVP", "aug-cc-pvdz", "ano@3s2p"])
+def test_names_of_basis_sets(name: str) -> None:
+    from equibayes.labelling.pyscf import PySCF
+
+    assert PySCF(basis=name).parameters["basis"] == name

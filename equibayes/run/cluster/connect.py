@@ -2,16 +2,22 @@
 
 import logging
 import os
+import re
+import secrets
 import socket
+import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from equibayes.errors import InputError
+from equibayes.errors import InputError, InputWarning
 
 # of a cluster that is started for one run: room for a few checkpoints in transit, bytes
 OBJECT_STORE = 2**30
+FIRST_WITH_TOKENS = (2, 52)
+LOOPBACK = "127.0.0.1"
 # seconds for the head of a cluster to answer
 KNOCK = 10.0
 
@@ -45,34 +51,109 @@ class ClusterOptions:
 
 
 def import_ray() -> Any:
-    """The ray package, quiet; an `InputError` where it is not installed."""
+    """The ray package, quiet; an `InputError` where it is not installed, or too old to ask for a token."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError:
         raise InputError("--cluster: the ray package is missing; pip install equibayes[cluster]") from None
+    if tuple(int(part) for part in re.findall(r"\d+", ray.__version__)[:2]) < FIRST_WITH_TOKENS:
+        first = ".".join(map(str, FIRST_WITH_TOKENS))
+        raise InputError(
+            f"--cluster: ray {ray.__version__} lets anyone in who reaches its ports; "
+            f"pip install 'ray>={first}', the first with tokens"
+        )
     return ray
+
+
+@contextmanager
+def _guarded(address: str) -> Iterator[None]:
+    """Only who knows a token gets in: a secret of this run for a cluster of its own; for others it must be on.
+
+    RAY_AUTH_MODE=disabled, set by the user, is respected, with a warning.
+    """
+    mode = os.environ.get("RAY_AUTH_MODE", "").lower()
+    if mode == "disabled":
+        warnings.warn(
+            f"--cluster {address}: RAY_AUTH_MODE=disabled, so anyone who reaches the ports of the cluster can run "
+            "programs on it; set RAY_AUTH_MODE=token",
+            InputWarning,
+            stacklevel=2,
+        )
+    elif address != "local" and mode != "token":
+        raise InputError(
+            f"--cluster {address}: no token is asked for, so anyone who reaches the cluster could use it; set "
+            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN where the cluster is started and here (docs: clusters, security)"
+        )
+    own = {} if mode or address != "local" else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    _read_mode_again()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        _read_mode_again()
+
+
+def _read_mode_again() -> None:
+    """Ray reads RAY_AUTH_MODE when it is imported, which the caller may have done."""
+    if "ray" in sys.modules:
+        with suppress(ImportError, AttributeError):
+            from ray._raylet import Config  # type: ignore[attr-defined]
+
+            Config.initialize("")
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """A local cluster listens where only this machine reaches it.
+
+    Ray binds to the loopback interface where the address of its node is 127.0.0.1, but exchanges this address for that
+    of the network on Linux, and has no option against it.
+    """
+    from ray._private import services
+
+    usual = services.resolve_ip_for_localhost
+    services.resolve_ip_for_localhost = lambda host: host
+    try:
+        yield
+    finally:
+        services.resolve_ip_for_localhost = usual
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
     """The ray module, connected to a cluster.  An existing connection of the caller is used and left open."""
-    ray = import_ray()
-    if ray.is_initialized():
-        yield ray
-        return
+    with _guarded(address):
+        ray = import_ray()
+        if ray.is_initialized():
+            yield ray
+            return
+        with _connected(ray, address):
+            yield ray
+
+
+@contextmanager
+def _connected(ray: Any, address: str) -> Iterator[None]:
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True}
     if address == "local":
         options |= {"address": "local", "include_dashboard": False, "object_store_memory": OBJECT_STORE}
+        options |= {"_node_ip_address": LOOPBACK}
     else:
         options |= {"address": address}
         _knock(address)
     try:
-        ray.init(**options)
+        with _on_loopback() if address == "local" else nullcontext():
+            ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as cause:
         raise _nobody_there(address, cause) from None
     try:
-        yield ray
+        yield
     finally:
         ray.shutdown()
 

@@ -13,6 +13,7 @@ from equibayes.run import checkpoint
 from equibayes.run.cluster.plan import Plan
 from equibayes.run.cluster.pool import Group
 from equibayes.run.cluster.shards import Shard
+from equibayes.run.state import RunState
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,11 @@ class Crew:
 
     def newest(self) -> checkpoint.Checkpoint | None:
         """The checkpoint to continue from; None to begin."""
-        return checkpoint.load_newest(self.folder, self.say) if checkpoint.newest_first(self.folder) else None
+        return (
+            checkpoint.load_newest(self.folder, self.say, RunState.check)
+            if checkpoint.newest_first(self.folder)
+            else None
+        )
 
     def start(self) -> None:
         """Ask Ray for workers.  Where there is no room, they begin as soon as there is."""
