@@ -1,0 +1,227 @@
+"""The equations of engine/generate as C++ functions.
+
+Channels lie in the lanes of a vector register, as do pairs in the functions of pairs; rows are padded to whole
+registers.  Conditions of the equations (DUAL, DOT, MODE) are decided here: each case is a function of its own.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from equibayes.engine.generate.dialect import Block, Dialect
+from equibayes.engine.generate.offsets import columns, width
+from equibayes.network.config import NetworkConfig
+from equibayes.network.irreps import LayerPlan
+
+CONVOLUTION = (
+    "const auto [arena, harmonics, tangents, radial, radial_out, edge_out, first, senders, codes, norm, N, pairs, "
+    "y, y_dot, out, g, g_tilde] = given;"
+)
+"""The fields of `Convolution` in include/passes.h, under the names of the equations."""
+
+PAIRS = {
+    "geometry": "const Given* vector, Real* unit, float* harmonics, const Given* positions, const int* ends, "
+    "const Given* shift, const int* order",
+    "pair_gradient": "const Real* unit, const float* edge, Real* results",
+    "pair_tangent": "const Real* unit, const int* ends, const float* direction, float* results",
+}
+"""Arguments of the functions of pairs, before the range of pairs."""
+
+
+class CppDialect(Dialect):
+    """One generated function; `flags` are the values of the names in conditions."""
+
+    def __init__(self, config: NetworkConfig, name: str, flags: Mapping[str, int] | None = None) -> None:
+        """name: of the function."""
+        super().__init__(config)
+        self._name, self._flags = name, dict(flags or {})
+        self._kind, self._columns, self._count = "", 0, 0
+        self._known: list[set[str]] = [set()]
+        self._written = [True]  # whether the conditions around the present statement hold
+        self._decided = True  # the last condition
+
+    def write(self, *lines: str) -> None:
+        if all(self._written):
+            super().write(*lines)
+
+    def note(self, text: str) -> None:
+        self.write(f"// {text}")
+
+    def let(self, name: str, value: str) -> None:
+        if not all(self._written):
+            return
+        known = any(name in names for names in self._known)
+        self._known[-1].add(name)
+        self.write(f"{name} = {value};" if known else f"auto {name} = {value};")
+
+    def add(self, name: str, value: str) -> None:
+        self.write(f"{name} += {value};")
+
+    # --- kernels and their parts ---
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        self.write(head + " {")
+        self._known.append(set())
+        with self.indented():
+            yield
+        self._known.pop()
+        self.write("}")
+
+    @contextmanager
+    def kernel(self, name: str, number: int = 0, layer: LayerPlan | None = None) -> Iterator[None]:
+        self._kind = name
+        if layer is not None:
+            self._columns = columns(layer)
+            with self.block(f"void {self._name}(const Convolution& given, long begin, long end)"):
+                self.write(CONVOLUTION)
+                yield
+        elif name == "gate":
+            with self.block(f"void {self._name}(float* x0, float* z0, long version, long N, long begin, long end)"):
+                self.write(*(f"float *{a}{i} = {a}{i - 1} + version;" for i in (1, 2, 3) for a in "xz"))
+                yield
+        elif name in PAIRS:
+            self.write("template <class Real, class Given>" if name == "geometry" else "template <class Real>")
+            with (
+                self.block(f"void {self._name}({PAIRS[name]}, long begin, long end)"),
+                self.block("for (long start = begin; start < end; start += LANES<Real>)"),
+            ):
+                self.write("const auto p = indices<Real>(start, end);")
+                yield
+        else:
+            with self.block(f"void {self._name}(Radial& radial)"):
+                self.write(*(f"const auto& w{i} = radial.weight[{i}];" for i in range(self.config.radial_mlp_depth)))
+                yield
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        decided = bool(eval(condition, {}, self._flags))
+        self._written.append(decided)
+        yield
+        self._written.pop()
+        self._decided = decided
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        self._written.append(not self._decided)
+        yield
+        self._written.pop()
+
+    @contextmanager
+    def group(self, index: int, channels: int) -> Iterator[None]:
+        with (
+            self.block("for (long n = begin; n < end; ++n)"),
+            self.block(f"for (long c = 0; c < {channels}; c += WIDTH)"),
+        ):
+            self.write(f"const auto slope = radial + pairs*{self._columns};", "const long cs = c;")
+            if self._kind == "give":
+                self.write("const float w = norm[n];")
+            yield
+
+    @contextmanager
+    def gated(self, index: int, channels: int) -> Iterator[None]:
+        with (
+            self.block("for (long n = begin; n < end; ++n)"),
+            self.block(f"for (long c = 0; c < {channels}; c += WIDTH)"),
+        ):
+            yield
+
+    @contextmanager
+    def slots(self, direction: str) -> Iterator[None]:
+        with self.block("for (long slot = first[n]; slot < first[n + 1]; ++slot)"):
+            self.write(
+                "const long j = senders[slot], code = codes[slot], q = code / 2;",
+                f"const float sign = 1 - 2*(code % 2), direction = {direction};",
+            )
+            yield
+
+    # --- numbers ---
+
+    def number(self, value: float) -> str:
+        return f"Real({value!r})" if self._kind in PAIRS else f"{value!r}f"
+
+    def zeros(self) -> str:
+        return "zero()"
+
+    def load(self, address: str, other: float | None = None) -> str:
+        if self._kind in PAIRS:
+            return f"read<Real>({address})"
+        return f"load({address})" if self._kind == "gate" else f"*({address})"
+
+    def channels(self, address: str, other: float | None = None) -> str:
+        return f"load({address})"
+
+    def filled(self, value: str, like: str) -> str:
+        return f"{value} + {like}*0"
+
+    def pieced(self, address: str) -> str:
+        return f"load({address})"
+
+    def store(self, address: str, value: str) -> None:
+        self.write(f"{'write' if self._kind in PAIRS else 'store'}({address}, {value});")
+
+    store_sum_over_slots = store
+
+    def choose(self, condition: str, one: str, other: str) -> str:
+        return one if eval(condition, {}, self._flags) else other
+
+    def sqrt(self, value: str) -> str:
+        return f"sqrt({value})"
+
+    def sigmoid(self, value: str) -> str:
+        return f"sigmoid({value})"
+
+    # --- sums over the edges of a pair ---
+
+    def find_edge_row(self) -> None:
+        self.let("edge_row", f"edge_out + (2*q + 1 - code % 2)*{width(self.config.l_max)}")
+
+    def store_edge_sums(self, sums: dict[int, tuple[str, str | None]]) -> None:
+        """Groups and channels of an atom come one after the other, so each adds to the same row."""
+        for m, (name, factor) in sums.items():
+            self.write(f"edge_row[{m}] += hsum({name})" + (f"*({factor});" if factor else ";"))
+
+    def find_row(self, name: str, size: int) -> None:
+        self.let(name, f"{name}s + p*{size}" if name != "out" else f"results + p*{size}")
+
+    def sum_edges(self) -> None:
+        row = width(self.config.l_max)
+        self.let("there", f"edge + p*{2 * row}")
+
+    def edge_sum(self, m: int) -> str:
+        return f"read<Real>(there + {m}) + read<Real>(there + {m + width(self.config.l_max)})"
+
+    # --- the radial network: matrices with a row for each pair of a block ---
+
+    def dot(self, a: str, b: str, precision: str) -> str:
+        return f"dot({a}, {b})"
+
+    def add_dot(self, name: str, a: str, b: str, precision: str) -> None:
+        self.write(f"add_dot({name}, {a}, {b});")
+
+    def transposed(self, a: str) -> str:
+        return f"transposed({a})"
+
+    def sum_over_pairs(self, value: str) -> str:
+        return f"sum_over_rows({value})"
+
+    def bessel(self) -> None:
+        self.write("const auto &value = radial.value, &slope = radial.slope;")
+
+    def store_hidden(self, value: str, slope: str) -> None:
+        self.write(f"radial.last_layer({value}, {slope});")
+
+    @contextmanager
+    def pair_blocks(self) -> Iterator[None]:
+        for i in range(self.config.radial_mlp_depth):
+            self.write(f"auto& t{i} = radial.gradient[{i}];")
+        self.write("auto& frequencies = radial.frequencies;")
+        self.write("const auto &value_w = radial.value_w, &slope_w = radial.slope_w;")
+        yield
+
+    def load_hidden_tilde(self) -> None:
+        last = self.config.radial_mlp_depth - 1
+        self.write(f"auto [e, e1] = radial.last_layer_back(a{last}, d{last});")
+        self._known[-1] |= {"e", "e1"}
+
+    def store_radial_sums(self) -> None:
+        """They are added to the gradient already."""

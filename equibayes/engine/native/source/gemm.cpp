@@ -1,0 +1,112 @@
+// Products of small matrices: a block of C stays in registers while k runs over the whole inner length.
+#include "gemm.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "vector.h"
+
+namespace equibayes {
+
+// registers that blocks of C may fill; the others hold a row of B and an element of A
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int REGISTERS = 24;
+#else
+constexpr int REGISTERS = 12;
+#endif
+constexpr int WIDEST = REGISTERS == 24 ? 4 : 2;  // vectors of a row of a block
+constexpr int LONGEST = 16;                      // rows of a block
+
+struct Operands {
+    long K;
+    const float* A;
+    long a_row, a_column;
+    const float* B;
+    long b_row;
+    float* C;
+    long c_row;
+    bool add;
+};
+
+// ROWS rows and VECTORS vectors of C; of the last vector only `lanes` lanes where PARTIAL
+template <int ROWS, int VECTORS, bool PARTIAL>
+static void block(const Operands& o, long lanes) {
+    vec sum[ROWS][VECTORS];
+    auto read = [lanes](const float* from, int v) {
+        return PARTIAL && v == VECTORS - 1 ? load(from + v * WIDTH, lanes) : load(from + v * WIDTH);
+    };
+    for (int m = 0; m < ROWS; ++m)
+        for (int v = 0; v < VECTORS; ++v) sum[m][v] = o.add ? read(o.C + m * o.c_row, v) : zero();
+    const float *a = o.A, *b = o.B;
+    for (long k = 0; k < o.K; ++k, a += o.a_column, b += o.b_row) {
+        vec row[VECTORS];
+        for (int v = 0; v < VECTORS; ++v) row[v] = read(b, v);
+        for (int m = 0; m < ROWS; ++m)
+            for (int v = 0; v < VECTORS; ++v) sum[m][v] += a[m * o.a_row] * row[v];
+    }
+    for (int m = 0; m < ROWS; ++m)
+        for (int v = 0; v < VECTORS; ++v) {
+            float* to = o.C + m * o.c_row + v * WIDTH;
+            if (PARTIAL && v == VECTORS - 1)
+                store(to, sum[m][v], lanes);
+            else
+                store(to, sum[m][v]);
+        }
+}
+
+using Block = void (*)(const Operands&, long);
+
+template <int VECTORS, bool PARTIAL, int... I>
+static Block block_of(long rows, std::integer_sequence<int, I...>) {
+    static constexpr Block blocks[] = {block<I + 1, VECTORS, PARTIAL>...};
+    return blocks[rows - 1];
+}
+
+// VECTORS vectors of all rows, in blocks of nearly the same number of rows
+template <int VECTORS, bool PARTIAL>
+static void panel(long M, Operands o, long lanes) {
+    constexpr int MOST = std::min(LONGEST, REGISTERS / VECTORS);
+    const long blocks = (M + MOST - 1) / MOST;
+    for (long b = 0; b < blocks; ++b) {
+        const long rows = M / blocks + (b < M % blocks);
+        block_of<VECTORS, PARTIAL>(rows, std::make_integer_sequence<int, MOST>{})(o, lanes);
+        o.A += rows * o.a_row;
+        o.C += rows * o.c_row;
+    }
+}
+
+// as many panels of VECTORS vectors as fit into N columns, from `column` on
+template <int VECTORS>
+static void panels(long M, long N, long& column, const Operands& o) {
+    for (; column + VECTORS * WIDTH <= N; column += VECTORS * WIDTH) {
+        Operands part = o;
+        part.B += column;
+        part.C += column;
+        panel<VECTORS, false>(M, part, WIDTH);
+    }
+}
+
+void gemm(long M, long N, long K, const float* A, long a_row, long a_column, const float* B, long b_row, float* C,
+          long c_row, bool add) {
+    if (M <= 0) return;
+    Operands o{K, A, a_row, a_column, B, b_row, C, c_row, add};
+    long column = 0;
+    panels<WIDEST>(M, N, column, o);
+    panels<2>(M, N, column, o);
+    panels<1>(M, N, column, o);
+    if (column < N) {
+        o.B += column;
+        o.C += column;
+        panel<1, true>(M, o, N - column);
+    }
+}
+
+void transpose(const float* W, long rows, long columns, long w_row, float* T, long t_row) {
+    constexpr long TILE = 16;
+    for (long i0 = 0; i0 < rows; i0 += TILE)
+        for (long j0 = 0; j0 < columns; j0 += TILE)
+            for (long i = i0; i < std::min(i0 + TILE, rows); ++i)
+                for (long j = j0; j < std::min(j0 + TILE, columns); ++j) T[j * t_row + i] = W[i * w_row + j];
+}
+
+}  // namespace equibayes
