@@ -13,16 +13,15 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from equibayes.engine.cache import code_cache
-from equibayes.engine.native.target import Target, cpu_stamp, target
+from equibayes.engine.native.target import cpu_stamp, target
 
 HERE = Path(__file__).parent
 COMMON = ("gemm.cpp", "threads.cpp")
@@ -41,13 +40,16 @@ class CompileError(Exception):
 
 @dataclass(frozen=True)
 class Unit:
-    """A translation unit, and what to compile it with."""
+    """A translation unit: its file, the length of its text, its flags, and the name of the result."""
 
     name: str
-    text: str
+    length: int
     flags: tuple[str, ...]
     key: str
 
+
+Running = tuple["subprocess.Popen[bytes]", Unit, Path]
+"""A compiler at work on a unit, and where it leaves the result."""
 
 _loaded: dict[str, ctypes.CDLL] = {}
 
@@ -60,22 +62,27 @@ def build(
     slow: Collection[str] = (),
     steps: bool = False,
 ) -> ctypes.CDLL:
-    """The library of C++ texts by file name.
+    """The library of C++ texts by file name, in a folder of the cache, where they can be read.
 
-    name   begins the names of the files in the cache
+    name   begins the name of the folder; headers (*.h) among the texts are there for all of them
     slow   files whose speed does not matter, compiled with less optimisation
     steps  with the steps of the sampler
     """
-    chosen = target()
     common = [*COMMON, "steps.cpp"] if steps else COMMON
     texts = {each: (HERE / "source" / each).read_text(encoding="utf-8") for each in common} | dict(sources)
-    units = [_unit(each, text, chosen, each in slow) for each, text in texts.items()]
-    key = _digest("\n".join(unit.key for unit in units))
+    headers = [text for each, text in sources.items() if each.endswith(".h")]
+    units = []
+    for each, text in texts.items():
+        if not each.endswith(".h"):
+            units.append(_unit(each, [text] if each in common else [text, *headers], slow=each in slow))
+    key = _digest([unit.key for unit in units])
     if key not in _loaded:
-        path = code_cache() / f"{name}-{chosen.name}-{key}.so"
+        path = code_cache() / f"{name}-{target().name}-{key}" / "library.so"
         if not path.is_file():
+            path.parent.mkdir(exist_ok=True)
             with _locked(path):
                 if not path.is_file():  # no other process made it meanwhile
+                    _write(path.parent, texts)
                     _make(path, units, say)
         _loaded[key] = ctypes.CDLL(str(path))
     return _loaded[key]
@@ -100,10 +107,13 @@ def why_no_compiler() -> str | None:
     return None if compiler() else f"there is no C++ compiler; {REMEDY}"
 
 
-def _unit(name: str, text: str, chosen: Target, slow: bool) -> Unit:
+def _unit(name: str, texts: list[str], *, slow: bool) -> Unit:
+    """texts: what is compiled, and the generated headers that it may include."""
+    chosen = target()
     flags = (SLOW if slow else FAST, f"-DWIDTH={chosen.width}", *chosen.flags, *FLAGS)
-    command = " ".join(compiler() or ())
-    return Unit(name, text, flags, _digest("\n".join([text, _headers(), *flags, command, _version(), cpu_stamp()])))
+    return Unit(
+        name, len(texts[0]), flags, _digest([*texts, _headers(), *flags, *(compiler() or ()), _version(), cpu_stamp()])
+    )
 
 
 @cache
@@ -119,8 +129,13 @@ def _version() -> str:
     return subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _digest(words: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _make(path: Path, units: list[Unit], say: Say) -> None:
@@ -130,7 +145,7 @@ def _make(path: Path, units: list[Unit], say: Say) -> None:
         raise CompileError(f"there is no C++ compiler; {REMEDY}")
     missing = {unit.key: unit for unit in units if not _object(unit).is_file()}
     say("compiling this network for the CPU, once on this machine: some seconds, half a minute if it is large")
-    _compile(command, list(missing.values()))
+    _compile(command, path.parent, list(missing.values()))
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     objects = [str(_object(unit)) for unit in units]
     _run([*command, "-shared", "-pthread", "-o", str(temporary), *objects])
@@ -141,40 +156,37 @@ def _object(unit: Unit) -> Path:
     return code_cache() / f"{Path(unit.name).stem}-{unit.key}.o"
 
 
-def _compile(command: tuple[str, ...], units: list[Unit]) -> None:
-    """All units, as many at once as there are cores, long ones first.  The text stays beside the object, to be read."""
-    waiting = sorted(units, key=lambda unit: len(unit.text))
-    running: list[tuple[subprocess.Popen[str], Unit, Path]] = []
-    with tempfile.TemporaryDirectory(dir=code_cache()) as folder:
-        try:
-            while waiting or running:
-                while waiting and len(running) < (os.cpu_count() or 1):
-                    running.append(_start(command, waiting.pop(), Path(folder)))
-                for each in [each for each in running if each[0].poll() is not None]:
-                    running.remove(each)
-                    _finish(*each)
-                time.sleep(0.01)
-        finally:
-            for process, *_ in running:
-                process.kill()
-                process.wait()
+def _compile(command: tuple[str, ...], folder: Path, units: list[Unit]) -> None:
+    """All units, as many at once as there are cores, long ones first."""
+    waiting = sorted(units, key=lambda unit: unit.length)
+    running: list[Running] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < (os.cpu_count() or 1):
+                running.append(_start(command, folder, waiting.pop()))
+            for each in [each for each in running if each[0].poll() is not None]:
+                running.remove(each)
+                _finish(*each)
+            time.sleep(0.01)
+    finally:
+        for process, *_ in running:
+            process.kill()
+            process.wait()
 
 
-def _start(command: tuple[str, ...], unit: Unit, folder: Path) -> tuple[subprocess.Popen[str], Unit, Path]:
-    source = _object(unit).with_suffix(".cpp")
-    made = folder / f"{unit.key}.cpp"
-    made.write_text(unit.text, encoding="utf-8")
-    os.replace(made, source)
-    result = folder / f"{unit.key}.o"
-    words = [*command, *unit.flags, f"-I{HERE / 'include'}", "-c", str(source), "-o", str(result)]
-    errors = (folder / f"{unit.key}.txt").open("w")
-    with errors:
-        return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=errors, text=True), unit, result
+def _start(command: tuple[str, ...], folder: Path, unit: Unit) -> Running:
+    result, errors = (folder / f"{unit.name}{end}" for end in (".o", ".errors"))
+    includes = (f"-I{folder}", f"-I{HERE / 'include'}")
+    words = [*command, *unit.flags, *includes, "-c", str(folder / unit.name), "-o", str(result)]
+    with errors.open("w") as file:
+        return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=file), unit, result
 
 
-def _finish(process: "subprocess.Popen[str]", unit: Unit, result: Path) -> None:
+def _finish(process: "subprocess.Popen[bytes]", unit: Unit, result: Path) -> None:
+    errors = result.with_suffix(".errors")
     if process.returncode:
-        raise _failure(result.with_suffix(".txt").read_text(encoding="utf-8", errors="replace"))
+        raise _failure(errors.read_text(encoding="utf-8", errors="replace"))
+    errors.unlink()
     os.replace(result, _object(unit))
 
 
@@ -196,8 +208,6 @@ def _locked(path: Path) -> Iterator[None]:
     import fcntl
 
     with path.with_suffix(".lock").open("a") as file:
-        try:
+        with suppress(OSError):  # some network file systems have no locks: then both compile, and one result stays
             fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:  # some network file systems have no locks; then both compile, and one result replaces the other
-            pass
         yield
