@@ -96,9 +96,6 @@ def give(d: Dialect, number: int, layer: LayerPlan) -> None:
     order); its tangent gives R̃ and R̃' of each direction of a pair.
     """
     with d.kernel("give", number, layer):
-        d.add("radial_out", "chain*chain_radial_out")
-        d.add("edge_out", "chain*chain_edge")
-        d.let("w", d.load("norm + n"))
         for index, (source, paths) in enumerate(giving_groups(layer)):
             with d.group(index, layer.inputs[source]):
                 _give_group(d, layer, source, paths)
@@ -114,12 +111,13 @@ def _give_group(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]) 
             # Σ_i C_imk x_i is the same for all neighbours
             for p, path in enumerate(paths):
                 for (m, k), name in _own_side(path, p).items():
-                    terms = (f"{value!r}*x{source}_{i}" for i, m2, k2, value in _nonzero(path) if (m2, k2) == (m, k))
+                    terms = (
+                        f"{d.number(value)}*x{source}_{i}" for i, m2, k2, value in _nonzero(path) if (m2, k2) == (m, k)
+                    )
                     d.let(name, total(terms))
     # the edge on which n gives is the opposite of its own slot
     with d.slots("-sign"):
-        row = width(d.config.l_max)
-        d.let("edge_row", f"edge_out + (2*q + 1 - code % 2)*GROUPS*{row} + (FIRST + job)*{row}")
+        d.find_edge_row()
         _load_harmonics(d, paths)
         _find_radial(d, layer)
         _find_collected(d, layer, paths, "g")
@@ -180,10 +178,8 @@ def _give_adjoint(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]
                 d.let(f"g{k}", f"g{k}*r")
             for (m, k), name in _own_side(path, p).items():
                 d.add(f"t{path.edge**2 + m}", f"{name}*g{k}")
-    for m in _used_harmonics(paths):
-        factor = "w*direction" if isqrt(m) % 2 else "w"
-        d.store(f"edge_row + {m}", f"{d.sum_over_channels(f't{m}')}*{factor}")
-    d.store(f"edge_row + {harmonics(d.config.l_max)}", d.sum_over_channels("stretch"))
+    sums = {m: (f"t{m}", "w*direction" if isqrt(m) % 2 else "w") for m in _used_harmonics(paths)}
+    d.store_edge_sums({**sums, harmonics(d.config.l_max): ("stretch", None)})
 
 
 # --- what is read ---
@@ -288,7 +284,7 @@ class Couplings:
         if path.triple not in self.known:
             terms: dict[tuple[int, int], list[str]] = {}
             for i, m, k, value in _nonzero(path):
-                terms.setdefault((i, k), []).append(f"{value!r}*{self.harmonic}{path.edge**2 + m}")
+                terms.setdefault((i, k), []).append(f"{self.d.number(value)}*{self.harmonic}{path.edge**2 + m}")
             names = {}
             for (i, k), parts in terms.items():
                 names[i, k] = f"{self.harmonic}_{''.join(map(str, path.triple))}_{i}{k}"

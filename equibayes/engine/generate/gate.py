@@ -27,15 +27,15 @@ def gate(d: Dialect, number: int, layer: LayerPlan) -> None:
 def _silu(d: Dialect) -> None:
     """f, f' and f'' of v."""
     d.let("s", d.sigmoid("v"))
-    d.let("f", f"{SILU_NORM!r}*v*s")
-    d.let("f1", f"{SILU_NORM!r}*s*(1 + v*(1 - s))")
-    d.let("f2", f"{SILU_NORM!r}*s*(1 - s)*(2 + v*(1 - 2*s))")
+    d.let("f", f"{d.number(SILU_NORM)}*v*s")
+    d.let("f1", f"{d.number(SILU_NORM)}*s*(1 + v*(1 - s))")
+    d.let("f2", f"{d.number(SILU_NORM)}*s*(1 - s)*(2 + v*(1 - 2*s))")
 
 
 def _tanh(d: Dialect) -> None:
     d.let("t", f"2*{d.sigmoid('2*v')} - 1")
-    d.let("f", f"{TANH_NORM!r}*t")
-    d.let("f1", f"{TANH_NORM!r}*(1 - t*t)")
+    d.let("f", f"{d.number(TANH_NORM)}*t")
+    d.let("f1", f"{d.number(TANH_NORM)}*(1 - t*t)")
     d.let("f2", "-2*t*f1")
 
 

@@ -48,8 +48,8 @@ def _back(d: Dialect) -> None:
         value, slope = _inputs(i)
         d.let("k", f"f{i}*e + s{i}*(1 - s{i})*(2 + h{i}*(1 - 2*s{i}))*g{i}*e1")
         d.let("k1", f"f{i}*e1")
-        d.let(f"t{i}", d.dot(d.transposed(value), "k", "PREC", onto=f"t{i}"))
-        d.let(f"t{i}", d.dot(d.transposed(slope), "k1", "PREC", onto=f"t{i}"))
+        d.add_dot(f"t{i}", d.transposed(value), "k", "PREC")
+        d.add_dot(f"t{i}", d.transposed(slope), "k1", "PREC")
         d.let("e", d.dot("k", d.transposed(f"w{i}"), "PREC"))
         d.let("e1", d.dot("k1", d.transposed(f"w{i}"), "PREC"))
 

@@ -7,7 +7,7 @@ registers.  Conditions of the equations (DUAL, DOT, MODE) are decided here: each
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from equibayes.engine.generate.dialect import Block, Dialect
+from equibayes.engine.generate.dialect import Dialect
 from equibayes.engine.generate.offsets import columns, width
 from equibayes.network.config import NetworkConfig
 from equibayes.network.irreps import LayerPlan
@@ -51,7 +51,8 @@ class CppDialect(Dialect):
             return
         known = any(name in names for names in self._known)
         self._known[-1].add(name)
-        self.write(f"{name} = {value};" if known else f"auto {name} = {value};")
+        kind = "Tile" if self._kind.startswith("radial") else "auto"
+        self.write(f"{name} = {value};" if known else f"{kind} {name} = {value};")
 
     def add(self, name: str, value: str) -> None:
         self.write(f"{name} += {value};")

@@ -130,4 +130,3 @@ class WeightMemory:
             found[f"{head}.weight{len(HIDDEN)}"] = (1, 1, [HIDDEN[-1]])
             found[f"{head}.bias{len(HIDDEN)}"] = (1, 1, [1])
         return found
-
