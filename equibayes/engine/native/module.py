@@ -3,7 +3,6 @@
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from math import log
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from equibayes.network.irreps import LayerPlan
 from equibayes.units import KCAL_PER_MOL
 
 SOURCE = Path(__file__).parent / "source"
-COMMON = ("training.cpp",)
+COMMON = ("training.cpp", "prediction.cpp")
 """Sources that are compiled once more for each network."""
 
 
@@ -133,6 +132,7 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
     places = {
         "ATOM": start + features,
         "LAST": start,
+        "RADIAL_COLUMNS": sum(columns(layer) for layer in layers),
         "WEIGHT_COUNT": memory.size,
         "BACK_COUNT": memory.back_size,
         "EMBEDDING": place["embedding"],

@@ -96,8 +96,7 @@ template <class Real> class Passes {
 
     // version 3, and with it the gradient of all weights but those of readout and heads
     void adjoint_tangent(float* gradient) {
-        Buffer<float>& frequencies = frequency_sums;
-        frequencies.zeros(LAYERS * BESSEL_ROW);
+        const float* frequencies = frequency_sums.zeros(LAYERS * BESSEL_ROW);
         backward(3, LAYERS, 0, gradient);
         for (int c = 0; c < BESSELS; ++c)
             for (int i = 0; i < LAYERS; ++i) gradient[BESSEL + c] += frequencies[i * BESSEL_ROW + c];
@@ -107,21 +106,19 @@ template <class Real> class Passes {
                 gradient[EMBEDDING + graph->species[n] * EMBEDDING_ROW + c] += tilde[n * EMBEDDING_ROW + c];
     }
 
-    void forces(float* out) {
-        in_blocks(N, ATOM_BLOCK, [&](long from, long to) { sum_forces(out, from, to); });
-    }
-
-    // [N, 3], in the precision of the geometry
-    template <class T> void sum_forces(T* out, long from, long to) {
+    // [N, 3], summed in the precision of the geometry
+    template <class T> void forces(T* out) {
         const int* first = graph->first;
-        for (long n = from; n < to; ++n) {
-            Real sum[3] = {0, 0, 0};
-            for (long slot = first[n]; slot < first[n + 1]; ++slot) {
-                const int code = graph->codes[slot], sign = 1 - 2 * (code % 2);
-                for (int i = 0; i < 3; ++i) sum[i] += sign * pull[code / 2 * 3 + i];
+        in_blocks(N, ATOM_BLOCK, [&](long from, long to) {
+            for (long n = from; n < to; ++n) {
+                Real sum[3] = {0, 0, 0};
+                for (long slot = first[n]; slot < first[n + 1]; ++slot) {
+                    const int code = graph->codes[slot], sign = 1 - 2 * (code % 2);
+                    for (int i = 0; i < 3; ++i) sum[i] += sign * pull[code / 2 * 3 + i];
+                }
+                for (int i = 0; i < 3; ++i) out[3 * n + i] = (T)sum[i];
             }
-            for (int i = 0; i < 3; ++i) out[3 * n + i] = (T)sum[i];
-        }
+        });
     }
 
   private:

@@ -10,8 +10,37 @@ namespace equibayes {
 
 constexpr double PI = 3.14159265358979323846;
 
-INLINE void sines(Lanes<float>::type x, Lanes<float>::type& s, Lanes<float>::type& c) { sincos(x, s, c); }
-void sines(Lanes<double>::type x, Lanes<double>::type& s, Lanes<double>::type& c);
+INLINE void sines(Lanes<float>::type x, Lanes<float>::type& sine, Lanes<float>::type& cosine) {
+    sincos(x, sine, cosine);
+}
+// in double precision, for |x| up to some thousands; polynomials of the Cephes library
+INLINE void sines(Lanes<double>::type x, Lanes<double>::type& sine, Lanes<double>::type& cosine) {
+    typedef int64_t Integers __attribute__((vector_size(4 * WIDTH)));
+    using V = Lanes<double>::type;
+    constexpr double ROUND_DOUBLE = 6755399441055744.0;  // 1.5·2⁵²
+    const V shifted = x * 0.63661977236758134308 + ROUND_DOUBLE, n = shifted - ROUND_DOUBLE;
+    const Integers quarter = (Integers)shifted;
+    V r = x - n * 1.57079625129699707031;  // x − n π/2, in three pieces of π/2
+    r = r - n * 7.54978941586159635335e-8;
+    r = r - n * 5.39030252995776476554e-15;
+    const V z = r * r;
+    V s = 1.58962301576546568060e-10 * z - 2.50507477628578072866e-8;
+    s = s * z + 2.75573136213857245213e-6;
+    s = s * z - 1.98412698295895385996e-4;
+    s = s * z + 8.33333333332211858878e-3;
+    s = s * z - 1.66666666666666307295e-1;
+    s = s * z * r + r;
+    V c = -1.13585365213876817300e-11 * z + 2.08757008419747316778e-9;
+    c = c * z - 2.75573141792967388112e-7;
+    c = c * z + 2.48015872888517045348e-5;
+    c = c * z - 1.38888888888730564116e-3;
+    c = c * z + 4.16666666666665929218e-2;
+    c = c * z * z - 0.5 * z + 1.0;
+    const Integers odd = (quarter & 1) != 0;
+    const V of_sine = odd ? c : s, of_cosine = odd ? s : c;
+    sine = (V)((Integers)of_sine ^ ((quarter & 2) << 62));
+    cosine = (V)((Integers)of_cosine ^ (((quarter + 1) & 2) << 62));
+}
 
 // Bessel functions times the cutoff (network/harmonics.py), their slopes, and the derivatives of both by the
 // frequencies, [Q, BESSEL_ROW] each.  They are computed in the precision of the geometry and then rounded.
