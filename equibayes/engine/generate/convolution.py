@@ -32,6 +32,7 @@ def collect(d: Dialect, number: int, layer: LayerPlan) -> None:
 
 def _collect_group(d: Dialect, layer: LayerPlan, target: Irrep, paths: list[Path]) -> None:
     ks = range(target.dim)
+    d.note(f"S of {target}, from " + ", ".join(f"{path.source} ⊗ Y{path.edge}" for path in paths))
     for p in range(len(paths)):
         _zero(d, *(f"s{p}_{k}" for k in ks))
     with d.slots("sign"):
@@ -62,6 +63,7 @@ def _collect_group(d: Dialect, layer: LayerPlan, target: Irrep, paths: list[Path
 
 def _collect_value(d: Dialect, paths: list[Path]) -> None:
     """S_k += R Σ_i A_ik x_i"""
+    d.note("S_k += R Σ_i A_ik x_i,   A_ik = Σ_m C_imk Y_m")
     a = Couplings(d, "Y")
     for p, path in enumerate(paths):
         matrix = a.matrix(path)
@@ -77,6 +79,7 @@ def _collect_value(d: Dialect, paths: list[Path]) -> None:
 
 def _collect_tangent(d: Dialect, paths: list[Path]) -> None:
     """Ṡ_k += ṙ R' Σ_i A_ik x_i + R Σ_i Ȧ_ik x_i, and R Σ_i A_ik ẋ_i where the features move with the atoms."""
+    d.note("Ṡ_k += ṙ R' Σ_i A_ik x_i + R Σ_i Ȧ_ik x_i")
     a, z = Couplings(d, "Y"), Couplings(d, "Z")
     for p, path in enumerate(paths):
         matrix, dotted = a.matrix(path), z.matrix(path)
@@ -84,6 +87,7 @@ def _collect_tangent(d: Dialect, paths: list[Path]) -> None:
             _add_product(d, f"s{p}_{k}", f"q{p}", _to_target(matrix, f"x{path.source}", k))
             _add_product(d, f"s{p}_{k}", f"r{p}", _to_target(dotted, f"x{path.source}", k))
     with d.when("DOT"):
+        d.note("Ṡ_k += R Σ_i A_ik ẋ_i")
         for p, path in enumerate(paths):
             for k in range(path.target.dim):
                 _add_product(d, f"s{p}_{k}", f"r{p}", _to_target(a.matrix(path), f"xd{path.source}", k))
@@ -102,13 +106,15 @@ def give(d: Dialect, number: int, layer: LayerPlan) -> None:
 
 
 def _give_group(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]) -> None:
+    d.note(f"adjoint of {source}, to " + ", ".join(f"{path.target} over Y{path.edge}" for path in paths))
     _load_features(d, layer, source, "x", "y", "n")
     _zero(d, *(f"b{i}" for i in range(source.dim)))
     with d.when("DUAL and DOT"):
         _load_features(d, layer, source, "xd", "y_dot", "n")
     if any(path.edge for path in paths):
         with d.when("not DUAL"):
-            # Σ_i C_imk x_i is the same for all neighbours
+            # the same for all neighbours
+            d.note("o_mk = Σ_i C_imk x_i")
             for p, path in enumerate(paths):
                 for (m, k), name in _own_side(path, p).items():
                     terms = (
@@ -141,6 +147,8 @@ def _give_tangent(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]
     a, z = Couplings(d, "Y"), Couplings(d, "Z")
     for path in paths:
         matrix, dotted = a.matrix(path), z.matrix(path)
+        d.note(f"{path.source} ⊗ Y{path.edge} → {path.target}:  u_i = Σ_k A_ik S̄_k,  v_i = Σ_k Ȧ_ik S̄_k + A_ik S̃_k")
+        d.note("x̃_i += R v_i + ṙ R' u_i,   R̃ = Σ_i x_i v_i + ẋ_i u_i,   R̃' = ṙ Σ_i x_i u_i")
         d.let("r", _radial(d, layer, path))
         d.let("q1", f"length_dot * {_slope(d, layer, path)}")
         for k in range(path.target.dim):
@@ -165,6 +173,8 @@ def _give_adjoint(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]
     a = Couplings(d, "Y")
     for p, path in enumerate(paths):
         matrix = a.matrix(path)
+        d.note(f"{path.source} ⊗ Y{path.edge} → {path.target}:  u_i = Σ_k A_ik S̄_k,  x̄_i += R u_i")
+        d.note("∂E/∂r = Σ R' x_i u_i,   ∂E/∂Y_m = Σ_k o_mk R S̄_k")
         d.let("r", _radial(d, layer, path))
         for k in range(path.target.dim):
             d.let(f"g{k}", d.channels(f"g_{path.target} + {collected(layer, path, k)}"))

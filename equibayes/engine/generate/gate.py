@@ -16,6 +16,7 @@ def gate(d: Dialect, number: int, layer: LayerPlan) -> None:
         x_before = z_before = 0
         for index, irrep in enumerate(layer.outputs):
             with d.gated(index, layer.outputs[irrep]):
+                d.note(f"{irrep}: " + ("x = f(z)" if irrep.l == 0 else "x = f(gate) z") + ", f' = f1, f'' = f2")
                 if irrep.l == 0:
                     _gate_scalar(d, layer, irrep, x_before, z_before)
                 else:
@@ -51,6 +52,7 @@ def _gate_scalar(d: Dialect, layer: LayerPlan, irrep: Irrep, x_before: int, z_be
     with d.when("MODE == 2"):
         d.store("x2 + xi", f"f1*{d.pieced('z2 + zi')}")
     with d.when("MODE == 3"):
+        d.note("z̃ = f' x̃ + f'' ż x̄")
         moved = f"{d.load('z2 + zi', other=0.0)}*{d.load('x1 + xi', other=0.0)}"
         d.store("z3 + zi", f"f1*{d.pieced('x3 + xi')} + f2*{moved}")
 

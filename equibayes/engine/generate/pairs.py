@@ -31,6 +31,7 @@ def geometry(d: Dialect) -> None:
         d.let("r", d.sqrt("x*x + y*y + z*z"))
         for axis in "xyz":
             d.let(axis, f"{axis}/r")
+        d.note("direction and length, then the harmonics as polynomials of the direction")
         for i, name in enumerate("xyzr"):
             d.store(f"unit + p*4 + {i}", name)
         for m, terms in enumerate(_harmonics(d.config)):
@@ -52,6 +53,7 @@ def pair_gradient(d: Dialect) -> None:
             parts = [(m, _partial(terms, axis)) for m, terms in enumerate(_harmonics(d.config))]
             text = total(f"b{m}*({_polynomial(d, terms)})" for m, terms in parts if terms and m)
             d.let(f"a{axis}", text or "x*0")
+        d.note("∂E/∂vector = (a − (a·u) u)/r + ∂E/∂r u,   a = Σ_m ∂E/∂Y_m ∂Y_m/∂u")
         d.let("along", "ax*x + ay*y + az*z")
         d.find_row("out", 3)
         for i, axis in enumerate("xyz"):
@@ -74,6 +76,7 @@ def pair_tangent(d: Dialect) -> None:
         for axis in "xyz":
             d.let(f"d{axis}", f"(d{axis} - length_dot*{axis})/r")
         d.find_row("out", width(d.config.l_max))
+        d.note("Ẏ_m = ∂Y_m/∂u · u̇, and ṙ behind them")
         for m, terms in enumerate(_harmonics(d.config)):
             parts = [(axis, _partial(terms, axis)) for axis in "xyz"]
             text = total(f"d{axis}*({_polynomial(d, partial)})" for axis, partial in parts if partial)

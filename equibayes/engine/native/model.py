@@ -14,6 +14,8 @@ from equibayes.engine.native.module import Library, load
 from equibayes.network.weights import Weights
 
 EDGES_AT_ONCE = 100_000
+LEAN = 2**26
+"""Radial weights of a weight set from which those of one layer at a time are kept, and computed twice."""
 
 
 class Results(ctypes.Structure):
@@ -116,13 +118,13 @@ class System:
         mask = None if mask is None else mask.float().contiguous()
         self.library.system_predict(
             self._system, _address(positions), ctypes.c_int64(count), _address(weights.forward), _address(weights.back),
-            _address(mask), ctypes.byref(results), ctypes.c_int64(torch.get_num_threads()),
+            _address(mask), ctypes.byref(results), ctypes.c_int64(LEAN), ctypes.c_int64(torch.get_num_threads()),
         )  # fmt: skip
         return found
 
 
 class NativeDynamics:
-    """One structure whose atoms move while its list of pairs stays; those within the cutoff are selected at each call."""
+    """One structure whose atoms move while its list of pairs stays; at each call those within the cutoff are taken."""
 
     def __init__(self, library: ctypes.CDLL, weights: PlacedWeights, graph: Graph) -> None:
         self.library, self.weights = library, weights

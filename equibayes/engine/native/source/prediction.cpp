@@ -13,7 +13,6 @@ namespace equibayes {
 namespace {
 
 constexpr long ONE_BY_ONE = 2000;  // atoms from which weight sets are evaluated one after the other, each by all threads
-constexpr long LEAN = 1L << 26;    // radial weights from which those of one layer at a time are kept
 
 struct Work {
     Passes<double> passes;
@@ -31,6 +30,7 @@ struct System {
     std::vector<int> first, neighbor, numbers;   // the list by rows; numbers: 2·pair + direction
     std::vector<double> shift;       // [listed, 3]: a vector minus the difference of the positions of its ends
     std::vector<int> number;         // of each listed pair among those within the cutoff, or −1
+    long lean = 0;                   // radial weights from which those of one layer at a time are kept
     Graph graph;
     Buffer<double> near, unit;       // [Q, 3], [Q, 4]
     Buffer<float> harmonics;
@@ -188,7 +188,7 @@ void predict(System& system, long k, const float* weights, const float* back, co
     passes.graph = &system.graph;
     passes.unit = system.unit, passes.harmonics = system.harmonics;
     passes.weights = weights, passes.back = back;
-    passes.lean = 2 * system.graph.pairs * RADIAL_COLUMNS > LEAN;
+    passes.lean = 2 * system.graph.pairs * RADIAL_COLUMNS > system.lean;
     work.readout.mask = nullptr;
     if (mask) {
         float* rows = work.mask.zeros(N * FEATURES);
@@ -240,10 +240,12 @@ EXPORT void system_free(void* system) { delete (System*)system; }
 
 // at positions [N, 3], or, if null, with the vectors of the list; masks [K, N, CHANNELS] or null
 EXPORT void system_predict(void* given, const double* positions, int64_t chains, const float* weights,
-                           const float* back, const float* masks, const Results* results, int64_t threads) {
+                           const float* back, const float* masks, const Results* results, int64_t lean,
+                           int64_t threads) {
     set_threads(int(threads));
     System& system = *(System*)given;
     if (positions) system.select(positions);
+    system.lean = lean;
     auto one = [&](long k) {
         const float* mask = masks ? masks + k * system.atoms * CHANNELS : nullptr;
         predict(system, k, weights + k * WEIGHT_COUNT, back + k * BACK_COUNT, mask, *results);
