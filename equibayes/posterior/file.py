@@ -53,6 +53,7 @@ class Posterior:
     calibration None, or what `equibayes calibrate` found
     dropout     fraction of features dropped when predicting; 0 except in the dropout baseline, whose k samples are k
                 masks of one network
+    engine      what made the steps of the sampler; empty in files of earlier versions
     """
 
     samples: torch.Tensor
@@ -67,6 +68,7 @@ class Posterior:
     calibration: dict[str, Any] | None = None
     dropout: float = 0.0
     version: str = __version__
+    engine: str = ""
 
     @cached_property
     def model(self) -> StochasticModel:
@@ -105,6 +107,7 @@ class Posterior:
             "units": UNITS,
             "network": self.network.to_dict(),
             "energy_reference": self.reference.to_dict(),
+            "engine": self.engine,
             **{name: getattr(self, name) for name in PLAIN},
         }
         write(path, header, {"samples": samples, "chain": self.chain, "step": self.step})
@@ -130,6 +133,7 @@ def load(path: str | Path) -> Posterior:
             step=tensors["step"],
             network=NetworkConfig(**header["network"]),
             reference=EnergyReference.from_dict(header["energy_reference"]),
+            engine=header.get("engine", ""),
             **{name: header[name] for name in PLAIN},
         )
         return _checked(posterior)

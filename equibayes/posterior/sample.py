@@ -130,6 +130,7 @@ def gather(prepared: Prepared, state: RunState) -> Posterior:
         data=describe_data(prepared.train, prepared.validation),
         history=state.history,
         verdict=judge(state, prepared.config),
+        engine=state.engine,
     )
 
 

@@ -29,6 +29,7 @@ class RunState:
     history    records of the run, JSON-able, without wall-clock times
     events     what the guard did, in words
     lost       why chains could not be run to their end, by number; on a cluster only
+    engine     what made the latest steps; empty before the first
     """
 
     sampler: sghmc.State
@@ -43,6 +44,7 @@ class RunState:
     history: list[dict[str, Any]] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
     lost: dict[int, str] = field(default_factory=dict)
+    engine: str = ""
 
     @classmethod
     def start(cls, position: torch.Tensor, *, average: bool = False) -> "RunState":
@@ -77,6 +79,7 @@ class RunState:
             list(self.history),
             list(self.events),
             dict(self.lost),
+            self.engine,
         )
 
     def restore_chains(self, chains: torch.Tensor, earlier: "RunState") -> None:
@@ -99,6 +102,7 @@ class RunState:
         for number, (sample, kept) in enumerate(zip(self.samples, self.kept)):
             tensors[f"sample.{number}"], tensors[f"kept.{number}"] = sample, kept
         record = {"about": about, "samples": len(self.samples), "history": self.history, "events": self.events}
+        record["engine"] = self.engine
         return Checkpoint(tensors, record)
 
     @classmethod
@@ -114,6 +118,7 @@ class RunState:
             kept=[tensors[f"kept.{n}"] for n in numbers],
             history=record["history"],
             events=record["events"],
+            engine=record.get("engine", "reference" if inner["position"].device.type == "cpu" else ""),
             average=tensors["average"].to(device) if "average" in tensors else None,
             **{name: tensors[name] for name in TENSORS},  # type: ignore[arg-type]
         )

@@ -113,6 +113,11 @@ class MovingAverage:
 class Stepper(Protocol[Seen_co]):
     """Makes steps on the tensors of one sampler state, in place."""
 
+    @property
+    def engine(self) -> str:
+        """What makes the steps.  Another engine gives samples of the same density, but other bits."""
+        ...
+
     def advance(
         self, stretch: Stretch, learning_rates: torch.Tensor, stopping: Callable[[], bool] = ...
     ) -> Seen_co | None:
@@ -125,6 +130,8 @@ class Stepper(Protocol[Seen_co]):
 
 class ReferenceStepper(Generic[Seen]):
     """One step after the other: evaluate the density, then :func:`sghmc.step`."""
+
+    engine = "reference"
 
     def __init__(
         self,

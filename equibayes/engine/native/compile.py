@@ -144,7 +144,8 @@ def _make(path: Path, units: list[Unit], say: Say) -> None:
     if command is None:
         raise CompileError(f"there is no C++ compiler; {REMEDY}")
     missing = {unit.key: unit for unit in units if not _object(unit).is_file()}
-    say("compiling this network for the CPU, once on this machine: some seconds, half a minute if it is large")
+    if missing:
+        say("compiling this network for the CPU, once on this machine: some seconds, half a minute if it is large")
     _compile(command, path.parent, list(missing.values()))
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     objects = [str(_object(unit)) for unit in units]

@@ -24,6 +24,8 @@ QUADS = 256  # groups of four parameters that a program of the update works on
 class TritonStepper:
     """Steps of one run, for chains whose state stays in the same tensors."""
 
+    engine = "triton"
+
     def __init__(
         self,
         potential: Potential,

@@ -12,7 +12,7 @@
 
 namespace equibayes {
 
-constexpr long BLOCK = 4096;  // parameters that are updated together; a multiple of 4·WIDTH
+constexpr long BLOCK = 32768; // parameters that one thread updates; a multiple of 4·WIDTH
 
 // A parameter array: `length` parameters from `flat` on lie at `place` in the forward weights.
 struct Range {

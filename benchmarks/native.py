@@ -1,0 +1,231 @@
+"""The compiled engine on a CPU beside our torch path and the official NequIP package, eager and compiled.
+
+    python benchmarks/native.py            about half an hour; writes results/speed/native-cpu.json and .png
+    python benchmarks/native.py --quick    a minute: shows that it runs, not how fast
+
+Contestants run in turn in one process, with one thread unless said.  Times are processor time of the whole process,
+and the best of all rounds is given beside the median: both are little disturbed by other work on the machine.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from ase import Atoms
+from ase.build import bulk
+from command import number_table, parse, save
+from contestants import BATCH, Official, Ours, ethanol_config, ethanol_frames, species_of
+from lammps_md import water
+from measure import summary
+from predict import SAMPLES, posterior_of
+from rich.console import Console
+
+from equibayes.allocator import keep_freed_memory
+from equibayes.bayes.model import StochasticModel
+from equibayes.bayes.potential import Potential
+from equibayes.bayes.prior import StandardNormal
+from equibayes.data import Structure, bundled_ethanol
+from equibayes.data.resident import ResidentData
+from equibayes.engine.native.module import load
+from equibayes.engine.native.potential import NativePotential
+from equibayes.engine.native.steps import NativeStepper
+from equibayes.engine.select import VARIABLE, reference_stepper
+from equibayes.network.config import NetworkConfig, preset
+from equibayes.sampling import sghmc
+from equibayes.sampling.chain import Stretch
+from equibayes.sampling.noise import NoiseKey
+from equibayes.sampling.schedule import StepPlan
+from equibayes.simulate.calculator import Calculator
+
+STEPS = 20
+"""Of the sampler, in one call."""
+Call = Callable[[], Any]
+
+
+def processor_time(contestants: dict[str, Call], rounds: int) -> dict[str, dict[str, float]]:
+    """Seconds of processor time of a call, turn by turn; fast calls are repeated within a turn."""
+    repeats = {}
+    for name, call in contestants.items():
+        call()
+        start = time.process_time()
+        call()
+        repeats[name] = max(1, int(0.02 / max(1e-6, time.process_time() - start)))
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, call in contestants.items():
+            start = time.process_time()
+            for _ in range(repeats[name]):
+                call()
+            times[name].append((time.process_time() - start) / repeats[name])
+    return {name: summary(values).to_dict() for name, values in times.items()}
+
+
+def with_ratios(rows: dict[str, dict[str, float]], native: str) -> dict[str, Any]:
+    """The same with the time of each over that of the compiled engine, from the best times."""
+    own = rows[native]["best"]
+    return {name: row | {"over_native": row["best"] / own} for name, row in rows.items()}
+
+
+def potential_of(frames: list[Structure], config: NetworkConfig) -> Potential:
+    mean = sum(frame.energy or 0.0 for frame in frames) / len(frames)
+    data = ResidentData(frames, r_max=config.r_max, species_of=species_of(config), reference=[mean] * len(frames))
+    return Potential(StochasticModel(config, 1.0), data, StandardNormal())
+
+
+def training_step(name: str, chains: int, rounds: int, compiled: bool) -> dict[str, Any]:
+    """Gradient of û of K chains with 4 molecules each; official: of one network."""
+    official, ours = Official(name), Ours(name, chains)
+    native = NativePotential(potential_of(ethanol_frames(), ethanol_config(name)))
+    indices = torch.arange(BATCH).expand(chains, -1)
+    position = ours.weights.detach()
+    calls: dict[str, Call] = {
+        "native": lambda: native(position, indices),
+        "torch": ours.step,
+        "official, eager": official.step,
+    }
+    if compiled:
+        calls["official, compiled"] = compiled_official(name)
+    rows = processor_time(calls, rounds)
+    sets = {each: 1 if each.startswith("official") else chains for each in rows}
+    per_set = {
+        each: {key: row[key] / (sets[each] if key in ("seconds", "best") else 1) for key in row}
+        for each, row in rows.items()
+    }
+    return {"preset": name, "chains": chains, "per_weight_set": with_ratios(per_set, "native")}
+
+
+def compiled_official(name: str) -> Call:
+    """The official network with torch.compile, as its training does with `compile`."""
+    official = Official(name)
+    official.model = torch.compile(official.model, dynamic=False)
+    official.step()
+    return official.step
+
+
+def sampler_steps(name: str, chains: int, rounds: int) -> dict[str, Any]:
+    """Whole steps: minibatch, gradient, noise and update, `STEPS` of them."""
+    potential = potential_of(list(bundled_ethanol()[:200]), ethanol_config(name))
+    model, key = potential.model, NoiseKey(0, range(chains))
+    rng = np.random.default_rng(0)
+    plans = [StepPlan(1e-3, 1.0, "burn_in", i, -1, False, False) for i in range(STEPS)]
+    stretch = Stretch(0, plans, torch.from_numpy(rng.integers(0, 200, (STEPS, chains, BATCH))))
+    rates = torch.full((STEPS, chains), 1e-3, dtype=torch.float64)
+    states = [sghmc.init(model.layout.start(chains, 0)) for _ in range(2)]
+    module = load(model, steps=True)
+    native = NativeStepper(potential, states[0], key, sghmc.SGHMCConfig(), module=module)
+    reference = reference_stepper(potential, states[1], key, sghmc.SGHMCConfig())
+    calls = {"native": lambda: native.advance(stretch, rates), "torch": lambda: reference.advance(stretch, rates)}
+    return {
+        "preset": name,
+        "chains": chains,
+        "steps": STEPS,
+        "rows": with_ratios(processor_time(calls, rounds), "native"),
+    }
+
+
+def calculator_call(name: str, what: str, atoms: Atoms, rounds: int) -> dict[str, Any]:
+    """Energy, forces and deviations by k = 8 samples of atoms that move a little between calls."""
+    types = sorted(set(atoms.symbols))
+    own = {"type_names": types, "avg_num_neighbors": 12.0, "per_type_energy_scales": 1.0}
+    model = StochasticModel(ethanol_config(name) if what == "ethanol" else preset(name, **own))
+    posterior = posterior_of(model, model.layout.start(SAMPLES, 0))
+    calls = {engine: moving(posterior, atoms, engine) for engine in ("native", "reference")}
+    rows = processor_time(calls, rounds)
+    return {"preset": name, "what": what, "atoms": len(atoms), "k": SAMPLES, "rows": with_ratios(rows, "native")}
+
+
+def moving(posterior: Any, atoms: Atoms, engine: str) -> Call:
+    before, os.environ[VARIABLE] = os.environ.get(VARIABLE), engine
+    try:
+        calculator = Calculator(posterior, device="cpu")
+    finally:
+        os.environ.pop(VARIABLE) if before is None else os.environ.update({VARIABLE: before})
+    own, rng = atoms.copy(), np.random.default_rng(0)
+    start, own.calc = atoms.positions.copy(), calculator
+
+    def call() -> None:
+        own.positions = start + 0.01 * rng.normal(size=start.shape)
+        own.get_forces()
+
+    return call
+
+
+def two_threads(name: str, chains: int, rounds: int) -> dict[str, Any]:
+    """Wall time of the same steps with one and two threads; the machine must be otherwise idle."""
+    native = NativePotential(potential_of(ethanol_frames(), ethanol_config(name)))
+    position = native.potential.model.layout.start(chains, 0)
+    indices = torch.arange(BATCH).expand(chains, -1)
+    times: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(20 * rounds):
+        for threads, found in times.items():
+            torch.set_num_threads(threads)
+            start = time.perf_counter()
+            native(position, indices)
+            found.append(time.perf_counter() - start)
+    torch.set_num_threads(1)
+    best = {threads: min(found) for threads, found in times.items()}
+    return {"preset": name, "chains": chains, "best_wall_seconds": best, "speed_up": best[1] / best[2]}
+
+
+def silicon(cells: int) -> Atoms:
+    atoms = bulk("Si", cubic=True).repeat(cells)
+    atoms.rattle(0.05, seed=0)
+    return atoms
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    table = number_table("Processor time, best of all rounds", ("", "native", "torch", "official eager", "compiled"))
+
+    def add(title: str, rows: dict[str, Any]) -> None:
+        names = ("native", "torch" if "torch" in rows else "reference", "official, eager", "official, compiled")
+        cells = [
+            f"{1e3 * rows[name]['best']:.3g} ms ({rows[name]['over_native']:.1f}×)" if name in rows else ""
+            for name in names
+        ]
+        table.add_row(title, *cells)
+
+    for part in result["training_step"]:
+        add(f"gradient per weight set, {part['preset']}, K = {part['chains']}", part["per_weight_set"])
+    for part in result["sampler"]:
+        add(f"{STEPS} whole steps, {part['preset']}, K = {part['chains']}", part["rows"])
+    for part in result["calculator"]:
+        add(f"calculator, {part['what']}, {part['preset']}, k = {SAMPLES}", part["rows"])
+    console.print(table)
+    for part in result["two_threads"]:
+        console.print(
+            f"two threads, {part['preset']}, K = {part['chains']}: {part['speed_up']:.2f} times as fast as one"
+        )
+
+
+def main() -> None:
+    options = parse(__doc__, rounds=7, quick="tiny networks, few repeats", default_threads=1)
+    keep_freed_memory()
+    torch.set_num_threads(options.threads)
+    quick, rounds = options.quick, 1 if options.quick else options.rounds
+    training = [("tiny", 2)] if quick else [("small", 1), ("small", 4), ("paper", 1), ("paper", 8)]
+    molecule = bundled_ethanol("test")[0].to_atoms()
+    calls = [("tiny", "ethanol", molecule)]
+    if not quick:
+        calls = [("small", "ethanol", molecule), ("paper", "ethanol", molecule)]
+        calls += [("small", "water", water(4)), ("small", "silicon", silicon(5))]
+    result: dict[str, Any] = {
+        "benchmark": "the compiled engine",
+        "quick": quick,
+        "batch": BATCH,
+        "seed": 0,
+        "training_step": [
+            training_step(*each, rounds, compiled=not quick and each == ("small", 1)) for each in training
+        ],
+        "sampler": [sampler_steps(*each, rounds) for each in ([("tiny", 2)] if quick else [("small", 4)])],
+        "calculator": [calculator_call(*each, max(1, rounds // 2)) for each in calls],
+        "two_threads": [two_threads("tiny" if quick else "small", 4, rounds)],
+    }
+    show(result, Console())
+    save(result, options, "native-cpu.json", ("torch", "numpy", "nequip", "e3nn", "vesin", "ase"))
+
+
+if __name__ == "__main__":
+    main()
