@@ -36,7 +36,7 @@ def _collect_group(d: Dialect, layer: LayerPlan, target: Irrep, paths: list[Path
     for p in range(len(paths)):
         _zero(d, *(f"s{p}_{k}" for k in ks))
     with d.slots("sign"):
-        d.let("w", d.load("norm + j"))
+        d.scalar("w", d.load("norm + j"))
         _load_harmonics(d, paths)
         _find_radial(d, layer)
         for p, path in enumerate(paths):
@@ -197,19 +197,19 @@ def _give_adjoint(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]
 
 def _load_harmonics(d: Dialect, paths: list[Path]) -> None:
     """Y_m times the norm w, as the collecting atom sees them: Y_l(−u) = (−1)^l Y_l(u)."""
-    d.let("odd", "w*direction")
-    d.let("Y0", "w")
-    d.let("harmonics_row", f"harmonics + q*{harmonics(d.config.l_max)}")
+    d.scalar("odd", "w*direction")
+    d.scalar("Y0", "w")
+    d.scalar("harmonics_row", f"harmonics + q*{harmonics(d.config.l_max)}")
     for m in _used_harmonics(paths):
-        d.let(f"Y{m}", f"{d.load(f'harmonics_row + {m}')}*{_parity(m)}")
+        d.scalar(f"Y{m}", f"{d.load(f'harmonics_row + {m}')}*{_parity(m)}")
 
 
 def _load_tangents(d: Dialect, paths: list[Path]) -> None:
     """ṙ, and Z_m: the tangents of Y_m."""
-    d.let("tangents_row", f"tangents + q*{width(d.config.l_max)}")
-    d.let("length_dot", d.load(f"tangents_row + {harmonics(d.config.l_max)}"))
+    d.scalar("tangents_row", f"tangents + q*{width(d.config.l_max)}")
+    d.scalar("length_dot", d.load(f"tangents_row + {harmonics(d.config.l_max)}"))
     for m in _used_harmonics(paths):
-        d.let(f"Z{m}", f"{d.load(f'tangents_row + {m}')}*{_parity(m)}")
+        d.scalar(f"Z{m}", f"{d.load(f'tangents_row + {m}')}*{_parity(m)}")
 
 
 def _used_harmonics(paths: list[Path]) -> list[int]:
@@ -298,6 +298,6 @@ class Couplings:
             names = {}
             for (i, k), parts in terms.items():
                 names[i, k] = f"{self.harmonic}_{''.join(map(str, path.triple))}_{i}{k}"
-                self.d.let(names[i, k], total(parts))
+                self.d.coupling(names[i, k], total(parts))
             self.known[path.triple] = names
         return self.known[path.triple]

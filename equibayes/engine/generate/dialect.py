@@ -60,6 +60,14 @@ class Dialect(Protocol):
     def add(self, name: str, value: str) -> None:
         self.write(f"{name} += {value}")
 
+    def scalar(self, name: str, value: str) -> None:
+        """Something about a slot that is the same for all channels."""
+        self.let(name, value)
+
+    def coupling(self, name: str, value: str) -> None:
+        """The same for an entry of A or Ȧ, of which there are many: a dialect may compute them once for all channels."""
+        self.let(name, value)
+
     def note(self, text: str) -> None:
         """A comment, in languages whose text is read."""
 

@@ -27,6 +27,11 @@ PAIRS = {
 """Arguments of the functions of pairs, before the range of pairs."""
 
 
+SLOTS = "for (long slot = first[n]; slot < first[n + 1]; ++slot)"
+COUPLINGS_ROW = "// couplings"
+"""Where the row of the table is found, whose length is known at the end of the loop."""
+
+
 class CppDialect(Dialect):
     """One generated function; `flags` are the values of the names in conditions."""
 
@@ -38,6 +43,8 @@ class CppDialect(Dialect):
         self._known: list[set[str]] = [set()]
         self._written = [True]  # whether the conditions around the present statement hold
         self._decided = True  # the last condition
+        self._scalars: list[str] = []  # statements of a slot that do not depend on the channel
+        self._couplings = 0
 
     def write(self, *lines: str) -> None:
         if all(self._written):
@@ -56,6 +63,18 @@ class CppDialect(Dialect):
 
     def add(self, name: str, value: str) -> None:
         self.write(f"{name} += {value};")
+
+    def scalar(self, name: str, value: str) -> None:
+        if all(self._written):
+            self._scalars.append(f"auto {name} = {value};")
+        self.let(name, value)
+
+    def coupling(self, name: str, value: str) -> None:
+        """Couplings of all slots of an atom are computed before the loop over channels (see `group`)."""
+        if all(self._written):
+            self._scalars.append(f"row_of_couplings[{self._couplings}] = {value};")
+            self.let(name, f"row_of_couplings[{self._couplings}]")
+            self._couplings += 1
 
     # --- kernels and their parts ---
 
@@ -109,14 +128,28 @@ class CppDialect(Dialect):
 
     @contextmanager
     def group(self, index: int, channels: int) -> Iterator[None]:
-        with (
-            self.block("for (long n = begin; n < end; ++n)"),
-            self.block(f"for (long c = 0; c < {channels}; c += WIDTH)"),
-        ):
-            self.write(f"const auto slope = radial + pairs*{self._columns};", "const long cs = c;")
+        with self.block("for (long n = begin; n < end; ++n)"):
+            self.write(f"const auto slope = radial + pairs*{self._columns};")
             if self._kind == "give":
                 self.write("const float w = norm[n];")
-            yield
+            place, self._scalars, self._couplings = len(self._lines), [], 0
+            with self.block(f"for (long c = 0; c < {channels}; c += WIDTH)"):
+                self.write("const long cs = c;")
+                yield
+            self._insert_couplings(place)
+
+    def _insert_couplings(self, place: int) -> None:
+        """Before line `place`: a loop that fills the table of couplings of all slots of an atom."""
+        loop, self._lines = self._lines[place:], self._lines[:place]
+        size = f"(first[n + 1] - first[n])*{self._couplings}"
+        self.write(f"float* const couplings = coupling_table({size});")
+        with self.block(SLOTS):
+            self.write(*self._slot, self._row_of_couplings("float*"), *self._scalars)
+        row = self._row_of_couplings("const float*")
+        self._lines += [line.replace(COUPLINGS_ROW, row) for line in loop]
+
+    def _row_of_couplings(self, kind: str) -> str:
+        return f"{kind} const row_of_couplings = couplings + (slot - first[n])*{self._couplings};"
 
     @contextmanager
     def gated(self, index: int, channels: int) -> Iterator[None]:
@@ -128,11 +161,12 @@ class CppDialect(Dialect):
 
     @contextmanager
     def slots(self, direction: str) -> Iterator[None]:
-        with self.block("for (long slot = first[n]; slot < first[n + 1]; ++slot)"):
-            self.write(
-                "const long j = senders[slot], code = codes[slot], q = code / 2;",
-                f"const float sign = 1 - 2*(code % 2), direction = {direction};",
-            )
+        self._slot = (
+            "const long j = senders[slot], code = codes[slot], q = code / 2;",
+            f"const float sign = 1 - 2*(code % 2), direction = {direction};",
+        )
+        with self.block(SLOTS):
+            self.write(*self._slot, COUPLINGS_ROW)
             yield
 
     # --- numbers ---
@@ -178,8 +212,12 @@ class CppDialect(Dialect):
 
     def store_edge_sums(self, sums: dict[int, tuple[str, str | None]]) -> None:
         """Groups and channels of an atom come one after the other, so each adds to the same row."""
-        for m, (name, factor) in sums.items():
-            self.write(f"edge_row[{m}] += hsum({name})" + (f"*({factor});" if factor else ";"))
+        row = width(self.config.l_max)
+        names = [sums.get(m, ("zero()", None))[0] for m in range(row)]
+        self.write(f"const vec sums[] = {{{', '.join(names)}}};")
+        factors = [sums.get(m, ("", "0"))[1] or "1" for m in range(row)]
+        self.write(f"const float factors[] = {{{', '.join(factors)}}};")
+        self.write(f"add_sums<{row}>(sums, factors, edge_row);")
 
     def find_row(self, name: str, size: int) -> None:
         self.let(name, f"{name}s + p*{size}" if name != "out" else f"results + p*{size}")

@@ -21,6 +21,38 @@ struct Linear {
     bool shared;  // of a self-connection: linear_1 has the same x, so that both add to the adjoint of x
 };
 
+// A table of couplings of the slots of one atom, of this thread.
+float* coupling_table(long size);
+
+// to[i] += factors[i]·(sum of the lanes of x[i]), for COUNT = 2, 4, 8, 16, 32 or 64; always in the same order
+template <int COUNT> INLINE void add_sums(const vec* x, const float* factors, float* to) {
+    if constexpr (COUNT > WIDTH) {
+        add_sums<COUNT / 2>(x, factors, to);
+        add_sums<COUNT / 2>(x + COUNT / 2, factors + COUNT / 2, to + COUNT / 2);
+    } else {
+        // two vectors of partial sums become one, whose lanes belong to them in turn
+        vec sums[COUNT];
+        for (int i = 0; i < COUNT; ++i) {
+            int reversed = 0;
+            for (int bit = 1; bit < COUNT; bit *= 2) reversed = 2 * reversed + (i & bit ? 1 : 0);
+            sums[i] = x[reversed];
+        }
+        for (int half = COUNT / 2; half; half /= 2)
+            for (int i = 0; i < half; ++i) {
+                vec low, high;
+                interleave(sums[2 * i], sums[2 * i + 1], low, high);
+                sums[i] = low + high;
+            }
+        float lanes[WIDTH];
+        store(lanes, sums[0]);
+        for (int i = 0; i < COUNT; ++i) {
+            float sum = lanes[i];
+            for (int j = i + COUNT; j < WIDTH; j += COUNT) sum += lanes[j];
+            to[i] += factors[i] * sum;
+        }
+    }
+}
+
 // The arguments of the generated functions `collect` and `give`; the names are those of engine/generate.
 struct Convolution {
     float* arena;

@@ -2,7 +2,10 @@
 #pragma once
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <new>
+#include <vector>
 
 namespace equibayes {
 
@@ -33,6 +36,32 @@ template <class T> class Buffer {
     }
     operator T*() { return start; }
     operator const T*() const { return start; }
+};
+
+// Objects with much memory, of which there are as many as are used at the same time: the last one that was given back
+// is used again, while its memory is still in the cache.
+template <class T> class Pool {
+    std::mutex mutex;
+    std::vector<std::unique_ptr<T>> idle;
+
+  public:
+    // an object until the end of a scope
+    class Borrowed {
+        Pool& pool;
+        std::unique_ptr<T> own;
+
+      public:
+        Borrowed(Pool& pool) : pool(pool) {
+            std::lock_guard<std::mutex> lock(pool.mutex);
+            if (!pool.idle.empty()) own = std::move(pool.idle.back()), pool.idle.pop_back();
+            if (!own) own.reset(new T);
+        }
+        ~Borrowed() {
+            std::lock_guard<std::mutex> lock(pool.mutex);
+            pool.idle.push_back(std::move(own));
+        }
+        T& operator*() { return *own; }
+    };
 };
 
 }  // namespace equibayes

@@ -101,12 +101,23 @@ void gemm(long M, long N, long K, const float* A, long a_row, long a_column, con
     }
 }
 
+// WIDTH × WIDTH: each round interleaves the rows of both halves
+static void transpose_square(const float* W, long w_row, float* T, long t_row) {
+    vec rows[WIDTH], next[WIDTH];
+    for (int i = 0; i < WIDTH; ++i) rows[i] = load(W + i * w_row);
+    for (int round = 1; round < WIDTH; round *= 2) {
+        for (int i = 0; i < WIDTH / 2; ++i) interleave(rows[i], rows[i + WIDTH / 2], next[2 * i], next[2 * i + 1]);
+        for (int i = 0; i < WIDTH; ++i) rows[i] = next[i];
+    }
+    for (int i = 0; i < WIDTH; ++i) store(T + i * t_row, rows[i]);
+}
+
 void transpose(const float* W, long rows, long columns, long w_row, float* T, long t_row) {
-    constexpr long TILE = 16;
-    for (long i0 = 0; i0 < rows; i0 += TILE)
-        for (long j0 = 0; j0 < columns; j0 += TILE)
-            for (long i = i0; i < std::min(i0 + TILE, rows); ++i)
-                for (long j = j0; j < std::min(j0 + TILE, columns); ++j) T[j * t_row + i] = W[i * w_row + j];
+    const long whole_rows = rows / WIDTH * WIDTH, whole_columns = columns / WIDTH * WIDTH;
+    for (long i = 0; i < whole_rows; i += WIDTH)
+        for (long j = 0; j < whole_columns; j += WIDTH) transpose_square(W + i * w_row + j, w_row, T + j * t_row + i, t_row);
+    for (long i = 0; i < rows; ++i)
+        for (long j = i < whole_rows ? whole_columns : 0; j < columns; ++j) T[j * t_row + i] = W[i * w_row + j];
 }
 
 }  // namespace equibayes

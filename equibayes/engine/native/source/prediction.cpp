@@ -3,7 +3,6 @@
 // Positions, vectors, lengths, harmonics, the radial basis, the readout and the sums that give forces are in double
 // precision; what enters the layers is rounded.
 #include <algorithm>
-#include <mutex>
 #include <vector>
 
 #include "readout.h"
@@ -21,6 +20,7 @@ struct Work {
     Buffer<double> energies, forces;
     Buffer<float> deviations, mask;
 };
+Pool<Work> pool;
 
 // A list of pairs, which holds while atoms move a little, and the graph of those within the cutoff now.
 struct System {
@@ -34,12 +34,6 @@ struct System {
     Graph graph;
     Buffer<double> near, unit;       // [Q, 3], [Q, 4]
     Buffer<float> harmonics;
-    std::vector<Work*> idle;
-    std::mutex mutex;
-
-    ~System() {
-        for (Work* work : idle) delete work;
-    }
 
     // arrays of a Graph of one group with D slots; positions [N, 3], or null if the vectors are all that is asked for
     System(long atoms, long D, long structures, const int64_t* species, const int64_t* sender, const int64_t* reverse,
@@ -133,18 +127,6 @@ struct System {
                              (const double*)nullptr, nullptr, from, to);
         });
     }
-
-    Work* borrow() {
-        std::lock_guard<std::mutex> lock(mutex);
-        if (idle.empty()) return new Work;
-        Work* work = idle.back();
-        idle.pop_back();
-        return work;
-    }
-    void give_back(Work* work) {
-        std::lock_guard<std::mutex> lock(mutex);
-        idle.push_back(work);
-    }
 };
 
 // Results of K weight sets, each as the field of ModelOutput; atoms in their own order.
@@ -182,7 +164,8 @@ void sum_virial(const System& system, const double* pull, double* out) {
 }
 
 void predict(System& system, long k, const float* weights, const float* back, const float* mask, const Results& all) {
-    Work& work = *system.borrow();
+    Pool<Work>::Borrowed borrowed(pool);
+    Work& work = *borrowed;
     const long N = system.atoms, B = system.structures;
     Passes<double>& passes = work.passes;
     passes.graph = &system.graph;
@@ -219,7 +202,6 @@ void predict(System& system, long k, const float* weights, const float* back, co
     for (long n = 0; n < N; ++n)
         std::copy_n(work.forces + 3 * n, 3, all.forces + 3 * (k * N + system.order[n]));
     sum_virial(system, passes.pull, all.virial + 9 * k * B);
-    system.give_back(&work);
 }
 
 }  // namespace

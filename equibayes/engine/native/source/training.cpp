@@ -10,6 +10,11 @@ namespace equibayes {
 
 const long WEIGHTS = WEIGHT_COUNT;
 
+float* coupling_table(long size) {
+    static thread_local Buffer<float> table;
+    return table.size(size);
+}
+
 namespace {
 
 // The frames of a data set, shared by the chains that use it.
@@ -26,17 +31,23 @@ std::shared_ptr<const std::vector<Frame>> frames_of(const Data& data) {
     return found;
 }
 
-// One part of a minibatch, with all that its evaluation needs.
+// One part of a minibatch.
 struct Part {
     int first, count;  // its frames in the minibatch
+    Buffer<float> gradient;
+};
+
+// What the evaluation of a part needs.
+struct Work {
     std::vector<const Frame*> frames;
     Minibatch minibatch;
     Passes<float> passes;
     Readout readout;
     Deviation heads[2];
-    Buffer<float> gradient, mask, forces, direction, deviations, deviation_tilde, energy_bar;
+    Buffer<float> mask, forces, direction, deviations, deviation_tilde, energy_bar;
     Buffer<double> energies;
 };
+Pool<Work> pool;
 
 }  // namespace
 
@@ -60,14 +71,14 @@ struct Chain {
 namespace {
 
 // mask [B·n, CHANNELS] of the data's atoms → rows of the graph
-const float* arranged(Part& part, const float* mask, long padded_atoms) {
+const float* arranged(Work& work, const Part& part, const float* mask, long padded_atoms) {
     if (!mask) return nullptr;
-    float* out = part.mask.zeros(part.minibatch.graph.atoms * FEATURES);
+    float* out = work.mask.zeros(work.minibatch.graph.atoms * FEATURES);
     for (int b = 0; b < part.count; ++b) {
-        const Frame& frame = *part.frames[b];
+        const Frame& frame = *work.frames[b];
         for (int a = 0; a < frame.atoms; ++a) {
             const long atom = (part.first + b) * padded_atoms + frame.order[a];
-            memcpy(out + part.minibatch.row(b, frame, a) * FEATURES, mask + atom * CHANNELS, 4 * CHANNELS);
+            memcpy(out + work.minibatch.row(b, frame, a) * FEATURES, mask + atom * CHANNELS, 4 * CHANNELS);
         }
     }
     return out;
@@ -76,37 +87,37 @@ const float* arranged(Part& part, const float* mask, long padded_atoms) {
 // L = −scale Σ ln p, without the prior.  With z = (label − mean)/σ of an energy or force component and s = ln σ:
 //     ∂L/∂mean = −scale z/σ,    ∂L/∂s = scale (1 − z²)
 // squares: no deviations, −½ Σ (ΔF)² − 3/2 n (ΔE/n)² of n atoms (up to a constant) in place of ln p.
-void likelihood(Part& part, bool squares, double scale, Seen& seen) {
+void likelihood(Work& work, bool squares, double scale, Seen& seen) {
     constexpr double HALF_LOG_2PI = 0.91893853320467274178;
-    const long N = part.minibatch.graph.atoms;
-    float *direction = part.direction.size(3 * N), *energy_bar = part.energy_bar.size(N);
-    float *force_tilde = part.deviation_tilde.size(2 * N), *energy_tilde = force_tilde + N;
-    const float *log_sigma_forces = part.deviations, *log_sigma_energy = log_sigma_forces + N;
+    const long N = work.minibatch.graph.atoms;
+    float *direction = work.direction.size(3 * N), *energy_bar = work.energy_bar.size(N);
+    float *force_tilde = work.deviation_tilde.size(2 * N), *energy_tilde = force_tilde + N;
+    const float *log_sigma_forces = work.deviations, *log_sigma_energy = log_sigma_forces + N;
     seen = {0, 0, 0, 0};
-    for (int b = 0; b < part.count; ++b) {
-        const Frame& frame = *part.frames[b];
+    for (int b = 0; b < (int)work.frames.size(); ++b) {
+        const Frame& frame = *work.frames[b];
         const int count = frame.atoms;
         double energy = 0, total = 0, top = -1e300;
         for (int a = 0; a < count; ++a) {
-            const int n = part.minibatch.row(b, frame, a);
-            energy += part.energies[n];
+            const int n = work.minibatch.row(b, frame, a);
+            energy += work.energies[n];
             top = std::max(top, (double)log_sigma_energy[n]);
         }
         for (int a = 0; a < count; ++a)
-            total += std::exp(log_sigma_energy[part.minibatch.row(b, frame, a)] - top);
+            total += std::exp(log_sigma_energy[work.minibatch.row(b, frame, a)] - top);
         const bool known = frame.energy == frame.energy;  // NaN: there is no label
         const double log_sigma = squares ? 0.5 * std::log(count / 3.0) : top + std::log(total) - std::log(count);
         const double inverse = std::exp(-log_sigma), z = known ? (frame.energy - energy) * inverse : 0;
         if (known) seen.log_p += squares ? -0.5 * z * z : -0.5 * z * z - log_sigma - HALF_LOG_2PI;
         const double share = squares || !known ? 0 : scale * (1 - z * z) / total;
         for (int a = 0; a < count; ++a) {
-            const int n = part.minibatch.row(b, frame, a);
+            const int n = work.minibatch.row(b, frame, a);
             energy_bar[n] = (float)(-scale * z * inverse);
             energy_tilde[n] = squares ? 0.0f : (float)(share * std::exp(log_sigma_energy[n] - top));
             const double s = squares ? 0 : log_sigma_forces[n], by_sigma = std::exp(-s);
             double sum = 0;
             for (int i = 0; i < 3; ++i) {
-                const double error = (double)frame.forces[3 * a + i] - part.forces[3 * n + i], y = error * by_sigma;
+                const double error = (double)frame.forces[3 * a + i] - work.forces[3 * n + i], y = error * by_sigma;
                 sum += y * y;
                 seen.wrong += std::fabs(error) / 3;
                 direction[3 * n + i] = (float)(scale * y * by_sigma);
@@ -134,39 +145,41 @@ const float* gradient(const Chain& chain, int part) { return chain.parts[part].g
 
 void evaluate(Chain& chain, int number, const int64_t* indices, double scale, const float* mask, Seen& seen) {
     Part& part = chain.parts[number];
-    Passes<float>& passes = part.passes;
-    part.frames.resize(part.count);
-    for (int b = 0; b < part.count; ++b) part.frames[b] = &(*chain.frames)[indices[part.first + b]];
-    part.minibatch.gather(part.frames);
-    const Graph& graph = part.minibatch.graph;
+    Pool<Work>::Borrowed borrowed(pool);
+    Work& work = *borrowed;
+    Passes<float>& passes = work.passes;
+    work.frames.resize(part.count);
+    for (int b = 0; b < part.count; ++b) work.frames[b] = &(*chain.frames)[indices[part.first + b]];
+    work.minibatch.gather(work.frames);
+    const Graph& graph = work.minibatch.graph;
     const long N = graph.atoms;
     passes.graph = &graph;
-    passes.unit = part.minibatch.unit, passes.harmonics = part.minibatch.harmonics;
+    passes.unit = work.minibatch.unit, passes.harmonics = work.minibatch.harmonics;
     passes.weights = chain.weights, passes.back = chain.back;
-    part.readout.mask = arranged(part, mask, chain.padded_atoms);
+    work.readout.mask = arranged(work, part, mask, chain.padded_atoms);
 
     passes.begin(4);
     passes.value();
-    const float* features = part.readout.seen(passes.features[0], N);
-    part.deviations.size(2 * N);
+    const float* features = work.readout.seen(passes.features[0], N);
+    work.deviations.size(2 * N);
     for (int head = 0; head < 2; ++head)
-        part.heads[head].forward(HEADS[head], chain.weights, features, N, part.deviations + head * N);
-    part.energies.size(N);
-    part.readout.energies(graph, features, chain.weights, part.energies);
-    part.readout.adjoint(graph, chain.weights, passes.features[1]);
+        work.heads[head].forward(HEADS[head], chain.weights, features, N, work.deviations + head * N);
+    work.energies.size(N);
+    work.readout.energies(graph, features, chain.weights, work.energies);
+    work.readout.adjoint(graph, chain.weights, passes.features[1]);
     passes.adjoint();
-    passes.forces(part.forces.size(3 * N));
+    passes.forces(work.forces.size(3 * N));
 
-    likelihood(part, chain.squares, scale, seen);
+    likelihood(work, chain.squares, scale, seen);
 
     float* const gradient = part.gradient.zeros(WEIGHT_COUNT);
-    passes.tangent(part.direction);
+    passes.tangent(work.direction);
     float* const tilde = passes.features[3];
-    part.readout.tilde(graph, features, passes.features[2], part.energy_bar, chain.weights, gradient, tilde);
+    work.readout.tilde(graph, features, passes.features[2], work.energy_bar, chain.weights, gradient, tilde);
     for (int head = 0; head < 2; ++head)
-        part.heads[head].backward(HEADS[head], chain.weights, chain.back, features, N,
-                                  part.deviation_tilde + head * N, gradient, tilde);
-    part.readout.back(tilde, N);
+        work.heads[head].backward(HEADS[head], chain.weights, chain.back, features, N,
+                                  work.deviation_tilde + head * N, gradient, tilde);
+    work.readout.back(tilde, N);
     passes.adjoint_tangent(gradient);
 }
 
