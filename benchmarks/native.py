@@ -7,19 +7,21 @@ Contestants run in turn in one process, with one thread unless said.  Times are 
 and the best of all rounds is given beside the median: both are little disturbed by other work on the machine.
 """
 
+import ctypes
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from ase import Atoms
 from ase.build import bulk
-from command import number_table, parse, save
+from command import number_table, parse, ran_job, save
 from contestants import BATCH, Official, Ours, ethanol_config, ethanol_frames, species_of
 from lammps_md import water
-from measure import summary
+from measure import in_fresh_process, summary
 from predict import SAMPLES, posterior_of
 from rich.console import Console
 
@@ -29,9 +31,11 @@ from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import StandardNormal
 from equibayes.data import Structure, bundled_ethanol
 from equibayes.data.resident import ResidentData
+from equibayes.engine.native import compile as compiling
 from equibayes.engine.native.module import load
 from equibayes.engine.native.potential import NativePotential
 from equibayes.engine.native.steps import NativeStepper
+from equibayes.engine.native.target import target
 from equibayes.engine.select import VARIABLE, reference_stepper
 from equibayes.network.config import NetworkConfig, preset
 from equibayes.sampling import sghmc
@@ -69,6 +73,72 @@ def with_ratios(rows: dict[str, dict[str, float]], native: str) -> dict[str, Any
     return {name: row | {"over_native": row["best"] / own} for name, row in rows.items()}
 
 
+PEAK = """
+#include "vector.h"
+using namespace equibayes;
+EXPORT double multiply_and_add(long times) {
+    vec sum[12], a = splat(0.999f), b = splat(1e-3f);
+    for (int i = 0; i < 12; ++i) sum[i] = splat(float(i));
+    for (long t = 0; t < times; ++t)
+        for (int i = 0; i < 12; ++i) sum[i] = sum[i] * a + b;
+    for (int i = 1; i < 12; ++i) sum[0] += sum[i];
+    return hsum(sum[0]);
+}
+"""
+TIMES = 200_000
+
+
+def peak() -> Call:
+    """2·12·WIDTH·TIMES operations, as fast as the vector units of one core can do them."""
+    library = compiling.build("peak", {"peak.cpp": PEAK})
+    return lambda: library.multiply_and_add(TIMES)
+
+
+def efficiency(name: str, what: str, chains: int, rounds: int) -> dict[str, Any]:
+    """Operations of a gradient, counted while it runs, as a share of what the vector units could do meanwhile."""
+    counted = in_fresh_process(__file__, {"name": name, "what": what})["operations"] * chains
+    native, position, indices = gradient_of(name, what, chains)
+    rows = processor_time({"gradient": lambda: native(position, indices), "peak": peak()}, 3 * rounds)
+    speed = counted / rows["gradient"]["best"]
+    limit = 24 * target().width * TIMES / rows["peak"]["best"]
+    return {
+        "preset": name,
+        "what": what,
+        "chains": chains,
+        "operations": counted,
+        "gflops": speed / 1e9,
+        "peak_gflops": limit / 1e9,
+        "share": speed / limit,
+    }
+
+
+def gradient_of(name: str, what: str, chains: int) -> tuple[NativePotential, torch.Tensor, torch.Tensor]:
+    """A potential with four frames, weights [K, P] and the indices of all frames."""
+    if what == "ethanol":
+        native = NativePotential(potential_of(ethanol_frames(), ethanol_config(name)))
+    else:
+        frames = [
+            replace(Structure.from_atoms(silicon(2, seed)), energy=0.0, forces=np.zeros((64, 3))) for seed in range(4)
+        ]
+        own = {"type_names": ["Si"], "avg_num_neighbors": 16.0, "per_type_energy_scales": 1.0}
+        native = NativePotential(potential_of(frames, preset(name, **own)))
+    position = native.potential.model.layout.start(chains, 0)
+    return native, position, torch.arange(BATCH).expand(chains, -1)
+
+
+def count(request: dict[str, Any]) -> dict[str, Any]:
+    """Operations of a gradient of one chain, in a process whose vectors count them."""
+    compiling.FLAGS = (*compiling.FLAGS, "-DCOUNT_OPERATIONS")
+    native, position, indices = gradient_of(request["name"], request["what"], 1)
+    operations = native.module.library.operations
+    operations.restype = ctypes.c_double
+    torch.set_num_threads(1)
+    native(position, indices)
+    before = operations()
+    native(position, indices)
+    return {"operations": operations() - before}
+
+
 def potential_of(frames: list[Structure], config: NetworkConfig) -> Potential:
     mean = sum(frame.energy or 0.0 for frame in frames) / len(frames)
     data = ResidentData(frames, r_max=config.r_max, species_of=species_of(config), reference=[mean] * len(frames))
@@ -78,9 +148,7 @@ def potential_of(frames: list[Structure], config: NetworkConfig) -> Potential:
 def training_step(name: str, chains: int, rounds: int, compiled: bool) -> dict[str, Any]:
     """Gradient of û of K chains with 4 molecules each; official: of one network."""
     official, ours = Official(name), Ours(name, chains)
-    native = NativePotential(potential_of(ethanol_frames(), ethanol_config(name)))
-    indices = torch.arange(BATCH).expand(chains, -1)
-    position = ours.weights.detach()
+    native, position, indices = gradient_of(name, "ethanol", chains)
     calls: dict[str, Call] = {
         "native": lambda: native(position, indices),
         "torch": ours.step,
@@ -170,9 +238,9 @@ def two_threads(name: str, chains: int, rounds: int) -> dict[str, Any]:
     return {"preset": name, "chains": chains, "best_wall_seconds": best, "speed_up": best[1] / best[2]}
 
 
-def silicon(cells: int) -> Atoms:
+def silicon(cells: int, seed: int = 0) -> Atoms:
     atoms = bulk("Si", cubic=True).repeat(cells)
-    atoms.rattle(0.05, seed=0)
+    atoms.rattle(0.05, seed=seed)
     return atoms
 
 
@@ -194,6 +262,11 @@ def show(result: dict[str, Any], console: Console) -> None:
     for part in result["calculator"]:
         add(f"calculator, {part['what']}, {part['preset']}, k = {SAMPLES}", part["rows"])
     console.print(table)
+    for part in result["efficiency"]:
+        console.print(
+            f"{part['what']}, {part['preset']}, K = {part['chains']}: {part['gflops']:.0f} of {part['peak_gflops']:.0f} "
+            f"GFLOP/s, {100 * part['share']:.0f} %"
+        )
     for part in result["two_threads"]:
         console.print(
             f"two threads, {part['preset']}, K = {part['chains']}: {part['speed_up']:.2f} times as fast as one"
@@ -201,6 +274,8 @@ def show(result: dict[str, Any], console: Console) -> None:
 
 
 def main() -> None:
+    if ran_job(count):
+        return
     options = parse(__doc__, rounds=7, quick="tiny networks, few repeats", default_threads=1)
     keep_freed_memory()
     torch.set_num_threads(options.threads)
@@ -211,6 +286,11 @@ def main() -> None:
     if not quick:
         calls = [("small", "ethanol", molecule), ("paper", "ethanol", molecule)]
         calls += [("small", "water", water(4)), ("small", "silicon", silicon(5))]
+    shares = (
+        [("tiny", "ethanol", 2)]
+        if quick
+        else [("small", "ethanol", 4), ("paper", "ethanol", 8), ("small", "silicon", 4)]
+    )
     result: dict[str, Any] = {
         "benchmark": "the compiled engine",
         "quick": quick,
@@ -221,6 +301,7 @@ def main() -> None:
         ],
         "sampler": [sampler_steps(*each, rounds) for each in ([("tiny", 2)] if quick else [("small", 4)])],
         "calculator": [calculator_call(*each, max(1, rounds // 2)) for each in calls],
+        "efficiency": [efficiency(*each, rounds) for each in shares],
         "two_threads": [two_threads("tiny" if quick else "small", 4, rounds)],
     }
     show(result, Console())

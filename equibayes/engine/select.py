@@ -70,8 +70,8 @@ def choose(
     engine = asked if asked != "auto" else (begun or "auto").partition("-")[0]
     if engine == "auto":
         engine = "triton" if device.type == "cuda" else ON_CPU
-    if engine == "reference":
-        return Choice(engine)
+    if engine == "reference" or (not fusable and device.type == "cpu" and asked == "auto"):
+        return Choice("reference")
     reason = {"native": _native.why_not, "triton": _triton.why_not}[engine](config, device, dtype)
     if not fusable:
         reason = "the data are distributed over several processes"
