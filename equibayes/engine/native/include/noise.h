@@ -60,15 +60,24 @@ INLINE void store_words(const Words& words, uint32_t* to) {
         for (int k = 0; k < 4; ++k) to[4 * i + k] = words.of[k][i];
 }
 
+// words as floats; in two halves, which is rounded once as well, where there is no such instruction
+INLINE vec to_float(uvec x) {
+#if defined(__AVX512F__) || defined(__aarch64__)
+    return __builtin_convertvector(x, vec);
+#else
+    return __builtin_convertvector((ivec)(x >> 16), vec) * 65536.0f + __builtin_convertvector((ivec)(x & 0xffff), vec);
+#endif
+}
+
 // 4·WIDTH standard normals of the counters (quad + lane, step, chain, stream), one after the other
 INLINE void normals(uint64_t seed, uint32_t quad, uint32_t step, uint32_t chain, uint32_t stream, vec z[4]) {
     constexpr float UNIT = 2.3283064365386963e-10f, TURN = 1.4629180792671596e-09f;  // 1/2³², 2π/2³²
     const Words words = philox(seed, quad, step, chain, stream);
     vec even[2], odd[2];
     for (int pair = 0; pair < 2; ++pair) {
-        vec u = (__builtin_convertvector(words.of[2 * pair], vec) + 1.0f) * UNIT;
+        vec u = (to_float(words.of[2 * pair]) + 1.0f) * UNIT;
         vec radius = sqrt(-2.0f * log(u)), sine, cosine;
-        sincos(__builtin_convertvector(words.of[2 * pair + 1], vec) * TURN, sine, cosine);
+        sincos(to_float(words.of[2 * pair + 1]) * TURN, sine, cosine);
         even[pair] = radius * cosine;
         odd[pair] = radius * sine;
     }
