@@ -65,7 +65,7 @@ class Dialect(Protocol):
         self.let(name, value)
 
     def coupling(self, name: str, value: str) -> None:
-        """The same for an entry of A or Ȧ, of which there are many: a dialect may compute them once for all channels."""
+        """The same for an entry of A or Ȧ, of which there are many; may be computed once for all channels."""
         self.let(name, value)
 
     def note(self, text: str) -> None:

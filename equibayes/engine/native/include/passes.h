@@ -243,9 +243,8 @@ template <class Real> class Passes {
         const float* const y = arena + l.out * N + from * l.dim * l.columns;
         float* const out = gradient + l.weight + own;
         const long rows = (to - from) * l.dim;
-        gemm(l.inner, l.columns, rows, x, 1, l.inner, y + 3 * V, l.columns, out, l.columns, false);
-        if (moving)
-            gemm(l.inner, l.columns, rows, x + 2 * V, 1, l.inner, y + V, l.columns, out, l.columns, true);
+        gemm(l.inner, l.columns, rows, x, 1, l.inner, y + 3 * V, l.columns, out, l.columns, false,
+             moving ? x + 2 * V : nullptr, y + V);
     }
 
     void radial_gradient(int i, float* gradient) {

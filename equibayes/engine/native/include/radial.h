@@ -141,11 +141,12 @@ struct Radial {
             float* const here = tilde + (slope * pairs + from) * columns;
             const float* const there = here + 2 * pairs * columns;
             for (long i = 0; i < rows * columns; i += WIDTH) store(here + i, load(here + i) + load(there + i));
-            const Tile& left = slope ? d : a;
             float* const to = (slope ? result.slope : result.value).values;
-            gemm(RADIAL_WIDTH, columns, rows, left.values, 1, RADIAL_ROW, here, columns, last_gradient, columns, true);
             gemm(rows, RADIAL_ROW, columns, here, columns, 1, last_back, RADIAL_ROW, to, RADIAL_ROW, false);
         }
+        const float* const value_tilde = tilde + from * columns;
+        gemm(RADIAL_WIDTH, columns, rows, a.values, 1, RADIAL_ROW, value_tilde, columns, last_gradient, columns, true,
+             d.values, value_tilde + pairs * columns);
         return result;
     }
 

@@ -26,6 +26,7 @@ struct Operands {
     float* C;
     long c_row;
     bool add;
+    const float *A2, *B2;  // of a second product, or null
 };
 
 // ROWS rows and VECTORS vectors of C; of the last vector only `lanes` lanes where PARTIAL
@@ -37,13 +38,15 @@ static void block(const Operands& o, long lanes) {
     };
     for (int m = 0; m < ROWS; ++m)
         for (int v = 0; v < VECTORS; ++v) sum[m][v] = o.add ? read(o.C + m * o.c_row, v) : zero();
-    const float *a = o.A, *b = o.B;
-    for (long k = 0; k < o.K; ++k, a += o.a_column, b += o.b_row) {
-        vec row[VECTORS];
-        for (int v = 0; v < VECTORS; ++v) row[v] = read(b, v);
-        for (int m = 0; m < ROWS; ++m)
-            for (int v = 0; v < VECTORS; ++v) sum[m][v] += a[m * o.a_row] * row[v];
-    }
+    auto add_product = [&](const float* a, const float* b) {
+        for (long k = 0; k < o.K; ++k, a += o.a_column, b += o.b_row) {
+            vec row[VECTORS];
+            for (int v = 0; v < VECTORS; ++v) row[v] = read(b, v);
+            for (int m = 0; m < ROWS; ++m)
+                for (int v = 0; v < VECTORS; ++v) sum[m][v] += a[m * o.a_row] * row[v];
+        }
+    };
+    for (int product = 0; product < (o.A2 ? 2 : 1); ++product) add_product(product ? o.A2 : o.A, product ? o.B2 : o.B);
     for (int m = 0; m < ROWS; ++m)
         for (int v = 0; v < VECTORS; ++v) {
             float* to = o.C + m * o.c_row + v * WIDTH;
@@ -72,6 +75,7 @@ static void panel(long M, Operands o, long lanes) {
         block_of<VECTORS, PARTIAL>(rows, std::make_integer_sequence<int, MOST>{})(o, lanes);
         o.A += rows * o.a_row;
         o.C += rows * o.c_row;
+        if (o.A2) o.A2 += rows * o.a_row;
     }
 }
 
@@ -82,14 +86,20 @@ static void panels(long M, long N, long& column, const Operands& o) {
         Operands part = o;
         part.B += column;
         part.C += column;
+        if (o.B2) part.B2 += column;
         panel<VECTORS, false>(M, part, WIDTH);
     }
 }
 
+#ifdef COUNT_OPERATIONS
+double OPERATIONS = 0;
+EXPORT double operations() { return OPERATIONS; }
+#endif
+
 void gemm(long M, long N, long K, const float* A, long a_row, long a_column, const float* B, long b_row, float* C,
-          long c_row, bool add) {
+          long c_row, bool add, const float* A2, const float* B2) {
     if (M <= 0) return;
-    Operands o{K, A, a_row, a_column, B, b_row, C, c_row, add};
+    Operands o{K, A, a_row, a_column, B, b_row, C, c_row, add, A2, B2};
     long column = 0;
     panels<WIDEST>(M, N, column, o);
     panels<2>(M, N, column, o);
@@ -97,6 +107,7 @@ void gemm(long M, long N, long K, const float* A, long a_row, long a_column, con
     if (column < N) {
         o.B += column;
         o.C += column;
+        if (B2) o.B2 += column;
         panel<1, true>(M, o, N - column);
     }
 }
