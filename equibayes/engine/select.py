@@ -180,7 +180,7 @@ def make_predictor(model: StochasticModel, samples: torch.Tensor) -> Predictor:
         from equibayes.engine.native.model import NativeModel
 
         try:
-            return NativeModel(model, say=_say_once)
+            return NativeModel(model, len(samples), _say_once)
         except CompileError as cause:
             choice = _not_compiled(cause)
     if choice.reason is not None:
@@ -203,6 +203,9 @@ class ReferencePredictor:
 
     def edges_at_once(self, device: torch.device) -> int:
         return EDGES_AT_ONCE.get(device.type, EDGES_AT_ONCE["cuda"])
+
+    def samples_at_once(self, device: torch.device, edges: int) -> int:
+        return max(1, self.edges_at_once(device) // max(1, edges))
 
     def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
         return self.model.forward(weights, graph, feature_mask=feature_mask)

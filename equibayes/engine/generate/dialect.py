@@ -70,6 +70,7 @@ class Dialect(Protocol):
 
     def note(self, text: str) -> None:
         """A comment, in languages whose text is read."""
+        return None
 
     # --- kernels and their parts ---
 

@@ -124,9 +124,9 @@ class WeightMemory:
                     found[f"{name}.self_connection.{irrep}"] = (types, [layer.inputs[irrep]], [size, *gates])
         for head in (FORCE_HEAD, ENERGY_HEAD):
             sizes = [config.channels[0], *HIDDEN]
-            for i, (rows, columns) in enumerate(zip(sizes, HIDDEN)):
-                found[f"{head}.weight{i}"] = (1, [rows], [columns])
-                found[f"{head}.bias{i}"] = (1, 1, [columns])
+            for i, (inner, width) in enumerate(zip(sizes, HIDDEN)):
+                found[f"{head}.weight{i}"] = (1, [inner], [width])
+                found[f"{head}.bias{i}"] = (1, 1, [width])
             found[f"{head}.weight{len(HIDDEN)}"] = (1, 1, [HIDDEN[-1]])
             found[f"{head}.bias{len(HIDDEN)}"] = (1, 1, [1])
         return found

@@ -13,7 +13,8 @@ from equibayes.engine.interface import DynamicsOutput
 from equibayes.engine.native.module import Library, load
 from equibayes.network.weights import Weights
 
-EDGES_AT_ONCE = 100_000
+EDGES_AT_ONCE = 500
+"""Edges of small structures that are evaluated together: their features stay in the cache of a core."""
 LEAN = 2**26
 """Radial weights of a weight set from which those of one layer at a time are kept, and computed twice."""
 
@@ -32,12 +33,20 @@ class NativeModel:
 
     fused = True
 
-    def __init__(self, model: StochasticModel, say: Callable[[str], None] = lambda message: None) -> None:
+    def __init__(
+        self, model: StochasticModel, samples: int = 1, say: Callable[[str], None] = lambda message: None
+    ) -> None:
+        """samples: their number, K."""
+        self.samples = samples
         self.model, self.module = model, load(model, say=say)
         self._placed: PlacedWeights | None = None
 
     def edges_at_once(self, device: torch.device) -> int:
-        return EDGES_AT_ONCE
+        return EDGES_AT_ONCE * self.samples
+
+    def samples_at_once(self, device: torch.device, edges: int) -> int:
+        """All: each thread has the features of one sample at a time."""
+        return self.samples
 
     def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
         """As `StochasticModel.forward`, not differentiable."""
