@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from contestants import BATCH, Official, Ours, ethanol_config, ethanol_frames, s
 from lammps_md import water
 from measure import in_fresh_process, summary
 from predict import SAMPLES, posterior_of
+from provenance import RESULTS
 from rich.console import Console
 
 from equibayes.allocator import keep_freed_memory
@@ -37,6 +39,7 @@ from equibayes.engine.native.potential import NativePotential
 from equibayes.engine.native.steps import NativeStepper
 from equibayes.engine.native.target import target
 from equibayes.engine.select import VARIABLE, reference_stepper
+from equibayes.evaluation.figures.style import figure, series, styled
 from equibayes.network.config import NetworkConfig, preset
 from equibayes.sampling import sghmc
 from equibayes.sampling.chain import Stretch
@@ -155,7 +158,7 @@ def training_step(name: str, chains: int, rounds: int, compiled: bool) -> dict[s
         "official, eager": official.step,
     }
     if compiled:
-        calls["official, compiled"] = compiled_official(name)
+        calls["official, compiled"] = Official(name, mode="compile").step
     rows = processor_time(calls, rounds)
     sets = {each: 1 if each.startswith("official") else chains for each in rows}
     per_set = {
@@ -163,14 +166,6 @@ def training_step(name: str, chains: int, rounds: int, compiled: bool) -> dict[s
         for each, row in rows.items()
     }
     return {"preset": name, "chains": chains, "per_weight_set": with_ratios(per_set, "native")}
-
-
-def compiled_official(name: str) -> Call:
-    """The official network with torch.compile, as its training does with `compile`."""
-    official = Official(name)
-    official.model = torch.compile(official.model, dynamic=False)
-    official.step()
-    return official.step
 
 
 def sampler_steps(name: str, chains: int, rounds: int) -> dict[str, Any]:
@@ -273,6 +268,36 @@ def show(result: dict[str, Any], console: Console) -> None:
         )
 
 
+def draw(result: dict[str, Any], path: Path) -> None:
+    """How many times the processor time of the compiled engine the others need."""
+    bars: list[tuple[str, str, float]] = []
+    for part in result["training_step"]:
+        title = f"gradient, {part['preset']}, K = {part['chains']}"
+        bars += [(title, name, row["over_native"]) for name, row in part["per_weight_set"].items()]
+    for part in result["sampler"]:
+        bars += [(f"whole step, {part['preset']}, K = {part['chains']}", *each) for each in _ratios(part["rows"])]
+    for part in result["calculator"]:
+        bars += [(f"calculator, {part['what']}, {part['preset']}", *each) for each in _ratios(part["rows"])]
+    bars = [each for each in bars if each[1] != "native"]
+    with styled():
+        picture, grid = figure(6.5, 0.22 * len(bars) + 0.8)
+        axes = grid[0, 0]
+        for place, (_, name, ratio) in enumerate(reversed(bars)):
+            axes.barh(place, ratio, color=series(CONTESTANTS.index(name))["color"])
+            axes.text(ratio * 1.05, place, f"{ratio:.0f}" if ratio > 10 else f"{ratio:.1f}", va="center")
+        axes.set_yticks(range(len(bars)), [f"{title}: {name}" for title, name, _ in reversed(bars)])
+        axes.set_xscale("log")
+        axes.set_xlabel("processor time over that of the compiled engine")
+        picture.savefig(path)
+
+
+CONTESTANTS = ("torch", "official, eager", "official, compiled")
+
+
+def _ratios(rows: dict[str, Any]) -> list[tuple[str, float]]:
+    return [("torch" if name == "reference" else name, row["over_native"]) for name, row in rows.items()]
+
+
 def main() -> None:
     if ran_job(count):
         return
@@ -306,6 +331,8 @@ def main() -> None:
     }
     show(result, Console())
     save(result, options, "native-cpu.json", ("torch", "numpy", "nequip", "e3nn", "vesin", "ase"))
+    if not quick:
+        draw(result, (options.output or RESULTS / "native-cpu.json").with_suffix(".png"))
 
 
 if __name__ == "__main__":

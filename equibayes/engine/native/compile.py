@@ -70,11 +70,7 @@ def build(
     """
     common = [*COMMON, "steps.cpp"] if steps else COMMON
     texts = {each: (HERE / "source" / each).read_text(encoding="utf-8") for each in common} | dict(sources)
-    headers = [text for each, text in sources.items() if each.endswith(".h")]
-    units = []
-    for each, text in texts.items():
-        if not each.endswith(".h"):
-            units.append(_unit(each, [text] if each in common else [text, *headers], slow=each in slow))
+    units = [_unit(each, texts, slow=each in slow) for each in texts if not each.endswith(".h")]
     key = _digest([unit.key for unit in units])
     if key not in _loaded:
         path = code_cache() / f"{name}-{target().name}-{key}" / "library.so"
@@ -107,13 +103,24 @@ def why_no_compiler() -> str | None:
     return None if compiler() else f"there is no C++ compiler; {REMEDY}"
 
 
-def _unit(name: str, texts: list[str], *, slow: bool) -> Unit:
-    """texts: what is compiled, and the generated headers that it may include."""
+def _unit(name: str, texts: Mapping[str, str], *, slow: bool) -> Unit:
+    """texts: all of the library, by file name; the unit depends on those that it includes."""
+    read = [texts[each] for each in _included(name, texts)]
     chosen = target()
     flags = (SLOW if slow else FAST, f"-DWIDTH={chosen.width}", *chosen.flags, *FLAGS)
-    return Unit(
-        name, len(texts[0]), flags, _digest([*texts, _headers(), *flags, *(compiler() or ()), _version(), cpu_stamp()])
-    )
+    key = _digest([*read, _headers(), *flags, *(compiler() or ()), _version(), cpu_stamp()])
+    return Unit(name, len(texts[name]), flags, key)
+
+
+def _included(name: str, texts: Mapping[str, str]) -> list[str]:
+    """The file itself and the generated headers that it includes, also through each other."""
+    found, waiting = [], [name]
+    while waiting:
+        each = waiting.pop()
+        found.append(each)
+        lines = texts[each].splitlines()
+        waiting += [other for other in texts if other not in (*found, *waiting) and f'#include "{other}"' in lines]
+    return found
 
 
 @cache

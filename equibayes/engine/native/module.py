@@ -54,9 +54,10 @@ def sources(model: StochasticModel, memory: WeightMemory) -> dict[str, str]:
     config, layers = model.config, memory.padding.padded_layers
     units = {f"layer{i}.cpp": _layer(config, i, layer) for i, layer in enumerate(layers)}
     units["radial.cpp"] = '#include "radial.h"\n\n' + _radial(config)
-    units |= {name: (SOURCE / name).read_text(encoding="utf-8") for name in COMMON}
+    for name in COMMON:
+        units[name] = '#include "scales.h"\n' + (SOURCE / name).read_text(encoding="utf-8")
     units = {name: f'#include "network.h"\n{text}' for name, text in units.items()}
-    return {"network.h": _description(model, memory, layers), **units}
+    return {"network.h": _description(model, memory, layers), "scales.h": _scales(model), **units}
 
 
 # --- generated functions ---
@@ -105,7 +106,7 @@ def _namespace(text: str) -> str:
 
 
 def _description(model: StochasticModel, memory: WeightMemory, layers: list[LayerPlan]) -> str:
-    config, network, padding = model.config, model.network, memory.padding
+    config, padding = model.config, memory.padding
     arenas, start = [], 0
     for layer in layers:
         arenas.append(LayerArena(layer, 1, start))
@@ -145,8 +146,6 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
     lines += [
         f"constexpr double R_MAX = {config.r_max!r};",
         f"constexpr float LOG_UNIT = {log(KCAL_PER_MOL)!r}f;",
-        f"constexpr double ENERGY_SCALE[] = {_braces(network.energy_scale.values.tolist())};",
-        f"constexpr float NEIGHBOR_NORM[] = {_braces(f'{x!r}f' for x in network.neighbor_norm.values.tolist())};",
     ]
     for number in range(len(layers)):
         convolve = ", ".join(f"{name}_{number}" for name in ("collect", "collect_tangent", "give", "give_tangent"))
@@ -169,6 +168,16 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
     radial = "struct Radial;\nvoid radial_hidden(Radial& radial);\nvoid radial_backward(Radial& radial);"
     head = '#pragma once\n#include "layer.h"\n#include "pairs.h"\n\n'
     return head + _namespace("\n\n".join(["\n".join(lines), radial, _pairs(config)]))
+
+
+def _scales(model: StochasticModel) -> str:
+    """What is taken from the data, apart: another data set does not compile the layers again."""
+    scales, norms = model.network.energy_scale.values.tolist(), model.network.neighbor_norm.values.tolist()
+    lines = [
+        f"constexpr double ENERGY_SCALE[] = {_braces(scales)};",
+        f"constexpr float NEIGHBOR_NORM[] = {_braces(f'{norm!r}f' for norm in norms)};",
+    ]
+    return "#pragma once\n\n" + _namespace("\n".join(lines))
 
 
 def _layer_table(

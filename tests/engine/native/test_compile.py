@@ -189,3 +189,34 @@ def test_a_forked_process_has_threads_of_its_own(checks):
     if child == 0:
         os._exit(0 if checks.nested(3, ctypes.c_long(50)) == 21 * 49 * 25 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_unit_depends_on_the_headers_that_it_includes():
+    texts = {"a.h": '#include "b.h"', "b.h": "int b;", "c.h": "int c;", "one.cpp": '#include "a.h"\n', "two.cpp": ""}
+
+    def keys(**changes):
+        now = texts | {name.replace("_", "."): text for name, text in changes.items()}
+        return [compiling._unit(name, now, slow=False).key for name in ("one.cpp", "two.cpp")]
+
+    first, second = keys()
+    assert first != second
+    assert keys(c_h="int d;") == [first, second]
+    changed, same = keys(b_h="int c;")
+    assert changed != first
+    assert same == second
+
+
+def test_scales_of_the_data_do_not_compile_the_layers_again():
+    from equibayes.bayes.model import StochasticModel
+    from equibayes.engine import selftest
+    from equibayes.engine.native.layout import WeightMemory
+    from equibayes.engine.native.module import sources
+    from equibayes.network.config import preset
+
+    def keys(scale):
+        model = StochasticModel(preset("tiny", **selftest.SCALES | {"per_type_energy_scales": scale}))
+        texts = sources(model, WeightMemory(model, 16))
+        return {name: compiling._unit(name, texts, slow=False).key for name in texts if name.endswith(".cpp")}
+
+    one, other = keys(1.0), keys(2.0)
+    assert [name for name in one if one[name] != other[name]] == ["training.cpp", "prediction.cpp"]
