@@ -4,7 +4,7 @@ import argparse
 import os
 
 from equibayes.allocator import keep_freed_memory
-from equibayes.engine.select import ENGINES, VARIABLE
+from equibayes.engine.select import ENGINES, VARIABLE, wanted
 from equibayes.errors import InputError
 
 
@@ -16,9 +16,10 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
 
 
 def choose_engine(arguments: argparse.Namespace) -> None:
-    """The environment variable, so that the processes that this one starts have it as well."""
+    """Set the environment variable, so that the processes that this one starts have it as well, and check it."""
     if arguments.engine is not None:
         os.environ[VARIABLE] = arguments.engine
+    wanted()
 
 
 def chosen_device(arguments: argparse.Namespace) -> str:
