@@ -20,7 +20,7 @@ struct Work {
     Buffer<double> energies, forces;
     Buffer<float> deviations, mask;
 };
-Pool<Work> pool;
+Pool<Work> shared_pool;
 
 // A list of pairs, which holds while atoms move a little, and the graph of those within the cutoff now.
 struct System {
@@ -30,6 +30,7 @@ struct System {
     std::vector<int> first, neighbor, numbers;   // the list by rows; numbers: 2·pair + direction
     std::vector<double> shift;       // [listed, 3]: a vector minus the difference of the positions of its ends
     std::vector<int> number;         // of each listed pair among those within the cutoff, or −1
+    Pool<Work> pool;                 // of a large system: its memory is returned with the system
     long lean = 0;                   // radial weights from which those of one layer at a time are kept
     Graph graph;
     Buffer<double> near, unit;       // [Q, 3], [Q, 4]
@@ -164,7 +165,7 @@ void sum_virial(const System& system, const double* pull, double* out) {
 }
 
 void predict(System& system, long k, const float* weights, const float* back, const float* mask, const Results& all) {
-    Pool<Work>::Borrowed borrowed(pool);
+    Pool<Work>::Borrowed borrowed(system.atoms > ONE_BY_ONE ? system.pool : shared_pool);
     Work& work = *borrowed;
     const long N = system.atoms, B = system.structures;
     Passes<double>& passes = work.passes;

@@ -1,4 +1,5 @@
 // û of a minibatch and its gradient, for one chain: what potential.h declares.
+#include <array>
 #include <map>
 #include <mutex>
 
@@ -20,13 +21,14 @@ namespace {
 // The frames of a data set, shared by the chains that use it.
 std::shared_ptr<const std::vector<Frame>> frames_of(const Data& data) {
     static std::mutex mutex;
-    static std::map<const void*, std::weak_ptr<const std::vector<Frame>>> known;
+    static std::map<std::array<const void*, 3>, std::weak_ptr<const std::vector<Frame>>> known;
+    const std::array<const void*, 3> key{data.vector, data.energy, data.forces};
     std::lock_guard<std::mutex> lock(mutex);
-    auto found = known[data.vector].lock();
+    auto found = known[key].lock();
     if (!found) {
         auto made = std::make_shared<std::vector<Frame>>();
         for (long f = 0; f < data.frames; ++f) made->emplace_back(data, f);
-        known[data.vector] = found = made;
+        known[key] = found = made;
     }
     return found;
 }
