@@ -84,6 +84,11 @@ class Watched(Potential):
         super().__init__(inner.model, inner.data, inner.prior, objective=inner.objective, dropout=inner.dropout)
         self.inner, self.note = inner, note
 
+    @property
+    def fusable(self) -> bool:
+        """An engine would not call it."""
+        return False
+
     def __call__(
         self, position: torch.Tensor, indices: torch.Tensor, feature_mask: torch.Tensor | None = None
     ) -> Evaluation:

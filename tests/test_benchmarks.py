@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from equibayes.engine.native.compile import why_no_compiler
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -46,6 +48,23 @@ def test_other_benchmarks(name, contestants, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     result = json.loads(output.read_text())
     assert list(result.get("speed", result)["rows"]) == contestants
+    assert {"commit", "hardware", "versions", "time", "seed"} <= result.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_no_compiler() is not None, reason=str(why_no_compiler()))
+def test_native_benchmark(tmp_path):
+    output = tmp_path / "quick.json"
+    command = [sys.executable, "benchmarks/native.py", "--quick", "--output", str(output)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    result = json.loads(output.read_text())
+    assert list(result["training_step"][0]["per_weight_set"]) == ["native", "torch", "official, eager"]
+    assert result["training_step"][0]["per_weight_set"]["native"]["over_native"] == 1
+    assert list(result["calculator"][0]["rows"]) == ["native", "reference"]
+    share = result["efficiency"][0]
+    assert share["operations"] > 1e6
+    assert 0 < share["share"] < 1
     assert {"commit", "hardware", "versions", "time", "seed"} <= result.keys()
 
 

@@ -217,9 +217,11 @@ def test_path_of_the_data_names_existing_code(row: list[str]) -> None:
         assert any(find(f"{module}.{function}") for module in modules), f"{function} is in none of {modules}"
 
 
-@pytest.mark.parametrize("row", table_rows("| | reference | Triton |"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", table_rows("| | reference | Triton | C++ |"), ids=lambda row: row[0])
 def test_engines_side_by_side_name_existing_code(row: list[str]) -> None:
-    reference, fused = (re.findall(r"`([\w.]+)`", cell) for cell in row[1:])
+    reference, fused = (re.findall(r"`([\w.]+)`", cell) for cell in row[1:3])
+    native = re.findall(r"`((?:include/|source/)?\w+\.(?:h|cpp|py))`", row[3])
+    assert all((ROOT / "equibayes" / "engine" / "native" / name).is_file() for name in native), native
     for name in reference:
         assert find(name), f"no {name}"
     if importable("triton"):

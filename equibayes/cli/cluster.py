@@ -3,6 +3,7 @@
 import argparse
 
 from equibayes.allocator import keep_freed_memory
+from equibayes.cli.device import choose_engine
 from equibayes.errors import InputError
 from equibayes.run.cluster.connect import ClusterOptions
 
@@ -30,5 +31,6 @@ def chosen_cluster(arguments: argparse.Namespace) -> ClusterOptions | None:
     if threads < 1:
         raise InputError(f"--threads {threads}: must be at least 1")
     keep_freed_memory()
+    choose_engine(arguments)
     shards = 1 if arguments.shards is None else arguments.shards
     return ClusterOptions(arguments.cluster, arguments.device, threads, arguments.chains_per_device, shards)

@@ -1,9 +1,11 @@
 """Options for the device, shared by several verbs."""
 
 import argparse
+import os
 
 from equibayes.allocator import keep_freed_memory
 from equibayes.device import choose_device
+from equibayes.engine.select import ENGINES, VARIABLE, wanted
 from equibayes.errors import InputError
 
 MOST_THREADS = 4096
@@ -11,7 +13,16 @@ MOST_THREADS = 4096
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda if there is one")
+    engine = "what computes the network; default: the fastest that this machine can run"
+    parser.add_argument("--engine", choices=ENGINES, help=engine)
     parser.add_argument("--threads", type=int, metavar="n", help="CPU threads (default: all cores)")
+
+
+def choose_engine(arguments: argparse.Namespace) -> None:
+    """Set the environment variable, so that the processes that this one starts have it as well, and check it."""
+    if arguments.engine is not None:
+        os.environ[VARIABLE] = arguments.engine
+    wanted()
 
 
 def chosen_device(arguments: argparse.Namespace) -> str:
@@ -19,6 +30,7 @@ def chosen_device(arguments: argparse.Namespace) -> str:
     import torch
 
     threads = arguments.threads
+    choose_engine(arguments)
     device = choose_device(arguments.device)
     if threads is not None:
         if not 1 <= threads <= MOST_THREADS:

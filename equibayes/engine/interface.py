@@ -46,7 +46,10 @@ class Predictor(Protocol):
     def fused(self) -> bool: ...
 
     def edges_at_once(self, device: torch.device) -> int:
-        """Edges times samples that are evaluated together."""
+        """Edges times samples of the structures that are evaluated together."""
+
+    def samples_at_once(self, device: torch.device, edges: int) -> int:
+        """Samples that are evaluated together for a graph with so many edges."""
 
     def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
         """As `StochasticModel.forward`, not differentiable."""

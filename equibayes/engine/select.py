@@ -3,8 +3,10 @@
 Another engine is another branch here; nothing above this package knows of it.
 """
 
+import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -13,8 +15,12 @@ from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.data.graph import Graph
 from equibayes.engine.interface import Dynamics, Predictor
+from equibayes.engine.native import support as _native
+from equibayes.engine.native.compile import CompileError
+from equibayes.engine.triton import support as _triton
 from equibayes.engine.triton.capture import CapturedPotential
-from equibayes.engine.triton.support import why_not
+from equibayes.errors import InputError
+from equibayes.network.config import NetworkConfig
 from equibayes.network.weights import Weights
 from equibayes.sampling import sghmc
 from equibayes.sampling.chain import MovingAverage, ReferenceStepper, Stepper
@@ -31,6 +37,59 @@ PREDICTION_PRECISION = "bf16x3"
 Say = Callable[[str], None]
 Evaluate = Callable[..., Evaluation]
 """Of position [K, P], indices [K, B] and, with dropout, a feature mask [K, N, C]."""
+
+
+VARIABLE = "EQUIBAYES_ENGINE"
+"""Environment variable for `--engine`."""
+ENGINES = ("auto", "reference", "native", "triton")
+ON_CPU = "native"
+"""What `auto` means on a CPU."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An engine, and why it is the reference where it could be another."""
+
+    engine: str
+    reason: str | None = None
+
+
+def wanted() -> str:
+    """The engine that the user asks for."""
+    engine = os.environ.get(VARIABLE) or "auto"
+    if engine not in ENGINES:
+        raise InputError(f"engine {engine}: is unknown; use one of {', '.join(ENGINES)}")
+    return engine
+
+
+def choose(
+    config: NetworkConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    refused: str | None = None,
+    begun: str | None = None,
+) -> Choice:
+    """
+    refused  why no engine may evaluate the potential of a run
+    begun    the engine that the run began with, which goes on unless the user asks for another
+    """
+    asked = wanted()
+    engine = asked if asked != "auto" else (begun or "auto").partition("-")[0]
+    if engine == "auto":
+        engine = "triton" if device.type == "cuda" else ON_CPU
+    if engine == "reference" or (refused and device.type == "cpu" and asked == "auto"):
+        return Choice("reference")
+    reason = refused or {"native": _native.why_not, "triton": _triton.why_not}[engine](config, device, dtype)
+    if reason is not None and asked == engine:
+        raise InputError(f"engine {engine}: cannot be used ({reason}); use --engine auto")
+    return Choice(engine) if reason is None else Choice("reference", reason)
+
+
+def _without(choice: Choice, what: str, device: torch.device) -> str:
+    """The line about a missing engine."""
+    fused = "the fused kernels" if device.type == "cuda" else "the compiled engine"
+    return f"without {fused} ({choice.reason}): {what} will take several times longer"
 
 
 def make_evaluate(potential: Potential) -> Evaluate:
@@ -50,6 +109,7 @@ def make_stepper(
     batch_size: int,
     precision: str,
     average: MovingAverage | None = None,
+    begun: str | None = None,
     say: Say = lambda message: None,
 ) -> Stepper[Evaluation]:
     """Makes the steps of K chains on the tensors of `state`.
@@ -57,12 +117,14 @@ def make_stepper(
     longest     steps of the longest stretch
     batch_size  frames per chain in most steps
     precision   of matrix products on a GPU
+    begun       the engine that earlier steps of the run were made with
     """
     network, device = potential.model.config, potential.data.forces.device
-    reason = potential.unfused_because or why_not(network, device, state.position.dtype)
-    if sampler.mass == "matrix":
-        reason = "sampler.mass is matrix"
-    if reason is None:
+    refused = potential.unfused_because
+    choice = choose(network, device, state.position.dtype, refused=refused, begun=begun)
+    if choice.engine == "triton" and sampler.mass == "matrix":
+        choice = Choice("reference", "sampler.mass is matrix")
+    if choice.engine == "triton":
         from equibayes.engine.triton.precompile import precompile
         from equibayes.engine.triton.steps import TritonStepper
 
@@ -70,9 +132,30 @@ def make_stepper(
         rows = chains * data.num_atoms * min(batch_size, len(data))
         precompile(network, precision, chains, rows, training=True, say=say)
         return TritonStepper(potential, state, key, sampler, longest=longest, precision=precision, average=average)
-    if device.type == "cuda":
-        say(f"without the fused kernels ({reason}): sampling will take several times longer")
+    if choice.engine == "native":
+        from equibayes.engine.native.module import load
+        from equibayes.engine.native.potential import NativePotential
+        from equibayes.engine.native.steps import NativeStepper
+        from equibayes.engine.native.target import target
+
+        try:
+            module = load(potential.model, steps=True, say=say)
+            if sampler.mass == "matrix":  # gradients by the engine, the step itself by torch
+                evaluate, engine = NativePotential(potential, module), f"native-{target().name}-gradient"
+                return reference_stepper(potential, state, key, sampler, average, evaluate, engine)
+            return NativeStepper(potential, state, key, sampler, module=module, average=average)
+        except CompileError as cause:
+            choice = _not_compiled(cause)
+    if choice.reason is not None:
+        say(_without(choice, "sampling", device))
     return reference_stepper(potential, state, key, sampler, average)
+
+
+def _not_compiled(cause: CompileError) -> Choice:
+    """The reference instead, unless the user insists."""
+    if wanted() == "native":
+        raise InputError(f"engine native: {cause}; use --engine reference") from cause
+    return Choice("reference", f"{cause}; --engine reference avoids this line")
 
 
 def reference_stepper(
@@ -81,9 +164,14 @@ def reference_stepper(
     key: NoiseKey,
     sampler: sghmc.SGHMCConfig,
     average: MovingAverage | None = None,
+    evaluate: Evaluate | None = None,
+    engine: str = "reference",
 ) -> ReferenceStepper[Evaluation]:
-    """The potential itself, step by step, with its dropout masks and the weight of its prior."""
-    evaluate, dropout, data = make_evaluate(potential), potential.dropout, potential.data
+    """The potential itself, step by step, with its dropout masks and the weight of its prior.
+
+    evaluate, engine  what computes û and its gradient, if not the reference, and its name
+    """
+    evaluate, dropout, data = evaluate or make_evaluate(potential), potential.dropout, potential.data
 
     def density(position: torch.Tensor, indices: torch.Tensor, step: int, plan: StepPlan) -> Evaluation:
         mask = None
@@ -94,13 +182,13 @@ def reference_stepper(
         return potential.with_prior_weight(evaluate(position, indices, mask), position, plan.prior_weight)
 
     blocks = sampler.blocks(potential.model.layout.shapes)
-    return ReferenceStepper(density, state, key, sampler, potential.data_size, average, blocks)
+    return ReferenceStepper(density, state, key, sampler, potential.data_size, average, blocks, engine)
 
 
 def make_predictor(model: StochasticModel, samples: torch.Tensor) -> Predictor:
     """Predictions with the weights `samples` [k, P], on their device."""
-    reason = why_not(model.config, samples.device, samples.dtype)
-    if reason is None:
+    choice = choose(model.config, samples.device, samples.dtype)
+    if choice.engine == "triton":
         from equibayes.engine.triton.model import TritonModel
         from equibayes.engine.triton.precompile import precompile
 
@@ -108,8 +196,15 @@ def make_predictor(model: StochasticModel, samples: torch.Tensor) -> Predictor:
             precompile(model.config, PREDICTION_PRECISION, len(samples), rows, training=False)
 
         return TritonModel(model, PREDICTION_PRECISION, prepare)
-    if samples.is_cuda:
-        _say_once(f"without the fused kernels ({reason}): predictions will take several times longer")
+    if choice.engine == "native":
+        from equibayes.engine.native.model import NativeModel
+
+        try:
+            return NativeModel(model, len(samples), _say_once)
+        except CompileError as cause:
+            choice = _not_compiled(cause)
+    if choice.reason is not None:
+        _say_once(_without(choice, "predictions", samples.device))
     return ReferencePredictor(model)
 
 
@@ -128,6 +223,9 @@ class ReferencePredictor:
 
     def edges_at_once(self, device: torch.device) -> int:
         return EDGES_AT_ONCE.get(device.type, EDGES_AT_ONCE["cuda"])
+
+    def samples_at_once(self, device: torch.device, edges: int) -> int:
+        return max(1, self.edges_at_once(device) // max(1, edges))
 
     def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
         return self.model.forward(weights, graph, feature_mask=feature_mask)

@@ -1,7 +1,8 @@
-"""Compares the fused kernels on this machine with the float64 reference.
+"""Compares the fused engines on this machine with the float64 reference.
 
     python -m equibayes.selftest                        # on a GPU: all networks and precisions, about two minutes
-    python -m equibayes.selftest --interpret            # without one: tiny networks under Triton's interpreter
+    python -m equibayes.selftest --engine native        # on a CPU: the compiled engine, several networks
+    python -m equibayes.selftest --interpret            # tiny networks under Triton's interpreter
 
 Every line is a relative error |fused − reference| / |reference| and its limit; the exit code is 1 if one is exceeded.
 """
@@ -19,18 +20,20 @@ import numpy as np
 import torch
 
 from equibayes.bayes.model import StochasticModel
-from equibayes.bayes.potential import Dropout, Potential
+from equibayes.bayes.potential import Dropout, Evaluation, Potential
 from equibayes.bayes.prior import CentredNormal, Flat, StandardNormal
 from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.neighbors import neighbor_list
 from equibayes.data.resident import ResidentData
 from equibayes.data.structures import Structure
+from equibayes.engine.interface import Dynamics, Predictor
+from equibayes.engine.native.compile import why_no_compiler
 from equibayes.engine.neighbors import graph_of_torch_edges, neighbor_list_torch
 from equibayes.engine.select import reference_stepper
-from equibayes.network.config import NetworkConfig
+from equibayes.network.config import NetworkConfig, preset
 from equibayes.network.weights import Weights
 from equibayes.sampling import sghmc
-from equibayes.sampling.chain import Stretch
+from equibayes.sampling.chain import Stepper, Stretch
 from equibayes.sampling.dropout import STREAM_TRAIN
 from equibayes.sampling.noise import NoiseKey, standard_normal
 from equibayes.sampling.schedule import StepPlan
@@ -66,6 +69,15 @@ SMALL_NETWORKS = {
 }
 
 
+QUICK = ("tiny", "small")
+NATIVE_NETWORKS = {
+    **{name: preset(name, **SCALES) for name in QUICK},
+    **{name: config for name, config in NETWORKS.items() if name != "paper"},
+    "odd sizes": network(2, [10, 3, 2], num_bessels=5, radial_mlp_width=7, type_embed_num_features=6, **SHIFTED),
+    "paper": NETWORKS["paper"],
+}
+
+
 @dataclass(frozen=True)
 class Check:
     name: str
@@ -77,9 +89,10 @@ class Check:
         return self.error <= self.limit  # NaN does not
 
 
-def relative(found: torch.Tensor | np.ndarray, expected: torch.Tensor) -> float:
+def relative(found: torch.Tensor | np.ndarray, expected: torch.Tensor, least: float = 0.0) -> float:
+    """least: smallest norm to compare with."""
     found, expected = (torch.as_tensor(each).detach().double().cpu() for each in (found, expected))
-    norm = float(expected.norm())
+    norm = max(float(expected.norm()), least)
     return float((found - expected.reshape(found.shape)).norm()) / (norm if norm else 1.0)
 
 
@@ -140,48 +153,96 @@ def graph_at(frame: Structure, positions: np.ndarray, r_max: float) -> Graph:
     return graph_of(replace(frame, positions=positions), r_max=r_max, species_of=SPECIES)
 
 
+class TritonEngine:
+    """The fused kernels for GPUs, in one precision."""
+
+    def __init__(self, precision: str) -> None:
+        self.precision = precision
+
+    def predictor(self, model: StochasticModel) -> Predictor:
+        from equibayes.engine.triton.model import TritonModel
+
+        return TritonModel(model, self.precision)
+
+    def dynamics(self, model: StochasticModel, forward: Weights, graph: Graph) -> Dynamics:
+        from equibayes.engine.triton.dynamics import TritonDynamics
+
+        return TritonDynamics(model, forward, graph, self.precision)
+
+    def stepper(
+        self, potential: Potential, state: sghmc.State, key: NoiseKey, sampler: sghmc.SGHMCConfig
+    ) -> Stepper[Evaluation]:
+        from equibayes.engine.triton.steps import TritonStepper
+
+        return TritonStepper(potential, state, key, sampler, longest=2, precision=self.precision)
+
+
+class NativeEngine:
+    """The compiled functions for CPUs."""
+
+    precision = "float32"
+
+    def predictor(self, model: StochasticModel) -> Predictor:
+        from equibayes.engine.native.model import NativeModel
+
+        return NativeModel(model)
+
+    def dynamics(self, model: StochasticModel, forward: Weights, graph: Graph) -> Dynamics:
+        found = self.predictor(model).dynamics(forward, graph)
+        assert found is not None
+        return found
+
+    def stepper(
+        self, potential: Potential, state: sghmc.State, key: NoiseKey, sampler: sghmc.SGHMCConfig
+    ) -> Stepper[Evaluation]:
+        from equibayes.engine.native.module import load
+        from equibayes.engine.native.steps import NativeStepper
+
+        module = load(potential.model, steps=True)
+        return NativeStepper(potential, state, key, sampler, module=module)
+
+
+Engine = TritonEngine | NativeEngine
+
+
 def check_predictions(
-    name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, precision: str, device: str
+    name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, engine: Engine, device: str
 ) -> Iterator[Check]:
     """Energies, forces, stress and deviations; a second call with other positions is not affected by the first."""
-    from equibayes.engine.triton.model import TritonModel
-
     model, flat, forward = model_with_weights(config, chains, 0, device)
-    fused = TritonModel(model, precision)
+    fused, limit = engine.predictor(model), LIMITS[engine.precision]
     for turn in range(2):
         moved = ((frame, frame.positions + 0.05 * turn * np.cos(frame.positions)) for frame in frames)
         graph = concatenate([graph_at(*each, config.r_max) for each in moved])
         expected, found = model(flat, graph), fused.forward(forward, graph.to(device))
-    yield from compare(name, found, expected, PREDICTIONS, LIMITS[precision])
+    yield from compare(name, found, expected, PREDICTIONS, limit)
     if bool(graph.volume.isfinite().all()):
-        yield Check(f"{name}: stress", relative(found.stress, expected.stress), LIMITS[precision])
+        yield Check(f"{name}: stress", relative(found.stress, expected.stress), limit)
 
 
 def check_moving(
-    name: str, config: NetworkConfig, frame: Structure, chains: int, precision: str, device: str
+    name: str, config: NetworkConfig, frame: Structure, chains: int, engine: Engine, device: str
 ) -> Iterator[Check]:
     """Dynamics: the list, with pairs beyond the cutoff, stays while atoms move; earlier results have no influence."""
-    from equibayes.engine.triton.dynamics import TritonDynamics
-
     model, flat, forward = model_with_weights(config, chains, 0, device)
     graph = graph_at(frame, frame.positions, config.r_max + 0.7).to(device)
-    moving = TritonDynamics(model, forward, graph, precision)
+    moving, limit = engine.dynamics(model, forward, graph), LIMITS[engine.precision]
     moving.load(graph, frame.positions)
     for turn in range(3):
         moved = frame.positions + 0.1 * turn * np.cos(3 * frame.positions)
         found, expected = moving(moved), model(flat, graph_at(frame, moved, config.r_max))
-    yield from compare(f"{name}, moving", found, expected, PREDICTIONS, LIMITS[precision])
+    yield from compare(f"{name}, moving", found, expected, PREDICTIONS, limit)
     if frame.pbc.all():
         stress = found.virial / frame.volume
-        yield Check(f"{name}, moving: stress", relative(stress, expected.stress), LIMITS[precision])
+        yield Check(f"{name}, moving: stress", relative(stress, expected.stress), limit)
 
 
-def check_derivative(name: str, config: NetworkConfig, frame: Structure, device: str) -> Iterator[Check]:
+def check_derivative(
+    name: str, config: NetworkConfig, frame: Structure, engine: Engine, device: str
+) -> Iterator[Check]:
     """Forces are the gradient of the energy: differences of energies along random directions, and no curl."""
-    from equibayes.engine.triton.model import TritonModel
-
     model, _, forward = model_with_weights(config, 1, 1, device)
-    fused, rng = TritonModel(model, "float32"), np.random.default_rng(0)
+    fused, rng = engine.predictor(model), np.random.default_rng(0)
 
     def at(shift: np.ndarray) -> tuple[float, np.ndarray]:
         output = fused.forward(forward, graph_at(frame, frame.positions + shift, config.r_max).to(device))
@@ -206,17 +267,50 @@ def data(frames: Sequence[Structure], config: NetworkConfig, dtype: torch.dtype,
 
 
 def check_gradient(
-    name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, precision: str, device: str
+    name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, engine: Engine, device: str
 ) -> Iterator[Check]:
     """û, its gradient by all weights, and that a second run gives the same bits."""
-    from equibayes.engine.triton.potential import TritonPotential
-
     model, prior, batch = StochasticModel(config), StandardNormal(), len(frames) - 1
     flat = weights(model, chains, 2)
     generator = torch.Generator().manual_seed(0)
     chosen = torch.stack([torch.randperm(len(frames), generator=generator)[:batch] for _ in range(chains)])
     reference = Potential(model, data(frames, config, torch.float64, "cpu"), prior)(flat, chosen)
     potential = Potential(model, data(frames, config, torch.float32, device), prior)
+    if isinstance(engine, TritonEngine):
+        found, differing = triton_gradient(potential, flat, chosen, engine.precision)
+    else:
+        found, differing = native_gradient(potential, flat, chosen)
+    yield from compare(name, found, reference, EVALUATION, LIMITS[engine.precision])
+    limit = GRADIENT_LIMITS[engine.precision]
+    yield Check(f"{name}: gradient", relative(found.gradient, reference.gradient), limit)
+    ours, theirs = (model.layout.views(each.gradient.double() - flat) for each in (found, reference))
+    # rounding of θ alone moves a gradient that is 10⁻⁸ of the whole
+    least = 1e-6 * float(reference.gradient.norm())
+    worst, parameter = max((relative(ours[key], theirs[key], least), key) for key in ours)
+    yield Check(f"{name}: gradient of {parameter}, the worst", worst, 20 * limit)
+    yield Check(f"{name}: same bits again", float(differing), 0.0)
+
+
+def native_gradient(potential: Potential, flat: torch.Tensor, chosen: torch.Tensor) -> tuple[Evaluation, int]:
+    """û by the compiled functions, and how many numbers of a second gradient, with other threads, differ."""
+    from equibayes.engine.native.potential import NativePotential
+
+    fused, threads, found = NativePotential(potential), torch.get_num_threads(), []
+    for count in (1, 3):
+        torch.set_num_threads(count)
+        found.append(fused(flat.float(), chosen))
+    torch.set_num_threads(threads)
+    return found[0], int((found[0].gradient != found[1].gradient).sum())
+
+
+def triton_gradient(
+    potential: Potential, flat: torch.Tensor, chosen: torch.Tensor, precision: str
+) -> tuple[Evaluation, int]:
+    """û by the kernels, and how many numbers of a second gradient differ."""
+    from equibayes.engine.triton.potential import TritonPotential
+
+    model, prior, device = potential.model, potential.prior, potential.data.forces.device
+    chains, batch = chosen.shape
     fused = TritonPotential(potential, chains, batch, 1, precision)
     fused.frames[0].copy_(chosen)
     scale = model.layout.scale.like(flat)
@@ -228,13 +322,7 @@ def check_gradient(
         runs.append(fused.passes.gradient.nan_to_num(0.0).clone())
     gradient = runs[0].double().sum(0).cpu()[:, fused.passes.places.flat.long()] * scale + flat
     found = fused.evaluation(gradient, prior.neg_log_density(flat).to(device))
-    yield from compare(name, found, reference, EVALUATION, LIMITS[precision])
-    limit = GRADIENT_LIMITS[precision]
-    yield Check(f"{name}: gradient", relative(gradient, reference.gradient), limit)
-    ours, theirs = (model.layout.views(each - flat) for each in (gradient, reference.gradient))
-    worst, parameter = max((relative(ours[key], theirs[key]), key) for key in ours)
-    yield Check(f"{name}: gradient of {parameter}, the worst", worst, 20 * limit)
-    yield Check(f"{name}: same bits again", float((runs[0] != runs[1]).sum()), 0.0)
+    return found, int((runs[0] != runs[1]).sum())
 
 
 @contextmanager
@@ -251,11 +339,9 @@ def cut_for(rows: int) -> Iterator[None]:
 
 
 def check_steps(
-    name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, device: str
+    name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, engine: Engine, device: str
 ) -> Iterator[Check]:
     """Whole steps with both integrators, both priors and the baselines, with noise and an adapting mass."""
-    from equibayes.engine.triton.steps import TritonStepper
-
     model = StochasticModel(config)
     flat = weights(model, chains, 3).float()
     key = NoiseKey(2**40 + 7, tuple(range(5, 5 + chains)))
@@ -284,7 +370,7 @@ def check_steps(
         assert seen is not None
         state = sghmc.init(flat.to(device))
         potential = make(data(frames, config, torch.float32, device))
-        fused = TritonStepper(potential, state, key, sampler, longest=2, precision="float32")
+        fused = engine.stepper(potential, state, key, sampler)
         fused.advance(Stretch(0, plans[:1], chosen[:1]), rates[:1])
         evaluation = fused.advance(Stretch(1, plans[1:], chosen[1:]), rates[1:])
         label = f"{name}, {case}"
@@ -330,51 +416,82 @@ def check_neighbors(atoms: int, device: str) -> Iterator[Check]:
 
 def small_checks(device: str) -> Iterator[Check]:
     """Tiny networks, for the interpreter."""
+    exact = TritonEngine("float32")
     yield from check_neighbors(8, device)
     yield from check_noise(1000, device)
     training = [cluster(3, 8), cluster(2, 9), cluster(1, 10)]
     for name, config in SMALL_NETWORKS.items():
         for kind, frames in structures(small=True).items():
-            yield from check_predictions(f"{name}, {kind}", config, frames, 2, "float32", device)
-        yield from check_gradient(name, config, training, 2, "float32", device)
-    yield from check_steps("l=1", SMALL_NETWORKS["l=1"], [cluster(2, 8), cluster(2, 9)], 2, device)
+            yield from check_predictions(f"{name}, {kind}", config, frames, 2, exact, device)
+        yield from check_gradient(name, config, training, 2, exact, device)
+    yield from check_steps("l=1", SMALL_NETWORKS["l=1"], [cluster(2, 8), cluster(2, 9)], 2, exact, device)
 
 
 def all_checks(device: str) -> Iterator[Check]:
     yield from check_neighbors(500, device)
     yield from check_noise(1_000_001, device)
+    exact = TritonEngine("float32")
     paper, training = NETWORKS["paper"], [cluster(n, seed) for n, seed in ((9, 8), (12, 9), (1, 10), (7, 11), (9, 12))]
     for name, config in NETWORKS.items():
         for kind, frames in structures(small=False).items():
-            yield from check_predictions(f"{name}, {kind}", config, frames, 2, "float32", device)
-        yield from check_moving(name, config, crystal(8, 5.0, 6), 2, "float32", device)
-        yield from check_derivative(name, config, cluster(12, 13), device)
-        yield from check_gradient(name, config, training, 2, "float32", device)
+            yield from check_predictions(f"{name}, {kind}", config, frames, 2, exact, device)
+        yield from check_moving(name, config, crystal(8, 5.0, 6), 2, exact, device)
+        yield from check_derivative(name, config, cluster(12, 13), exact, device)
+        yield from check_gradient(name, config, training, 2, exact, device)
     for chains in (1, 3, 8, 16):
-        yield from check_gradient(f"paper, K={chains}", paper, training, chains, "float32", device)
+        yield from check_gradient(f"paper, K={chains}", paper, training, chains, exact, device)
     for rows in (500, 2000, 5000):  # the other divisions of the work, which these few atoms would not use
         with cut_for(rows):
             name = f"paper, as for {rows} atoms"
-            yield from check_predictions(name, paper, training, 8, "bf16x3", device)
-            yield from check_moving(name, paper, cluster(21, 1), 8, "bf16x3", device)
-            yield from check_gradient(name, paper, training, 8, "mixed", device)
+            yield from check_predictions(name, paper, training, 8, TritonEngine("bf16x3"), device)
+            yield from check_moving(name, paper, cluster(21, 1), 8, TritonEngine("bf16x3"), device)
+            yield from check_gradient(name, paper, training, 8, TritonEngine("mixed"), device)
     for precision in ("tf32x3", "bf16x3", "mixed", "tf32"):
-        yield from check_gradient(f"paper, {precision}", paper, training, 2, precision, device)
-    yield from check_steps("paper", paper, training, 3, device)
+        yield from check_gradient(f"paper, {precision}", paper, training, 2, TritonEngine(precision), device)
+    yield from check_steps("paper", paper, training, 3, exact, device)
+
+
+def native_checks(small: bool) -> Iterator[Check]:
+    """The compiled engine; small: few networks, which compile quickly."""
+    engine, training = NativeEngine(), [cluster(n, seed) for n, seed in ((9, 8), (12, 9), (1, 10), (7, 11), (9, 12))]
+    for name, config in NATIVE_NETWORKS.items():
+        if small and name not in QUICK:
+            continue
+        for kind, frames in structures(small=False).items():
+            yield from check_predictions(f"{name}, {kind}", config, frames, 2, engine, "cpu")
+        yield from check_moving(name, config, crystal(8, 5.0, 6), 2, engine, "cpu")
+        yield from check_derivative(name, config, cluster(12, 13), engine, "cpu")
+        for chains in (1, 3):
+            yield from check_gradient(f"{name}, K={chains}", config, training, chains, engine, "cpu")
+        yield from check_gradient(f"{name}, cells", config, [crystal(8, 5.0, s) for s in (6, 7, 8)], 2, engine, "cpu")
+        yield from check_steps(name, config, training, 3, engine, "cpu")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--interpret", action="store_true", help="small networks on a CPU under Triton's interpreter")
+    engine = "triton: for GPUs (default); native: for CPUs"
+    parser.add_argument("--engine", choices=("triton", "native"), default="triton", help=engine)
+    parser.add_argument("--small", action="store_true", help="native: only networks that compile in seconds")
     given = parser.parse_args()
+    if given.engine == "native":
+        return report(native_checks(given.small), why_no_compiler())
     if given.interpret:
         os.environ["TRITON_INTERPRET"] = "1"
     elif not torch.cuda.is_available():
         print("no GPU is visible to PyTorch; use --interpret to test the kernels on a CPU", file=sys.stderr)
         return 2
     torch.backends.cuda.matmul.allow_tf32 = False
+    return report(small_checks("cpu") if given.interpret else all_checks("cuda"))
+
+
+def report(checks: Iterator[Check], impossible: str | None = None) -> int:
+    """Print every check; the exit status."""
+    if impossible is not None:
+        print(impossible, file=sys.stderr)
+        return 2
     failed = 0
-    for check in small_checks("cpu") if given.interpret else all_checks("cuda"):
+    for check in checks:
         failed += not check.passed
         verdict = "ok  " if check.passed else "FAIL"
         print(f"{verdict}  {check.error:9.2e}  (limit {check.limit:.0e})  {check.name}", flush=True)

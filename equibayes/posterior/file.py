@@ -61,6 +61,7 @@ class Posterior:
     tangent     [k, P] δ: sample i is the network linearised at samples[i] and moved by tangent[i]; None: not linearised
     dropout     fraction of features dropped when predicting; 0 except in the dropout baseline, whose k samples are k
                 masks of one network
+    engine      what made the steps of the sampler; empty in files of earlier versions
     """
 
     samples: torch.Tensor
@@ -76,6 +77,7 @@ class Posterior:
     tangent: torch.Tensor | None = None
     dropout: float = 0.0
     version: str = __version__
+    engine: str = ""
 
     def __repr__(self) -> str:
         network, calibrated = self.network, "calibrated" if self.calibration else "not calibrated"
@@ -135,6 +137,7 @@ class Posterior:
             "units": UNITS,
             "network": self.network.to_dict(),
             "energy_reference": self.reference.to_dict(),
+            "engine": self.engine,
             **{name: getattr(self, name) for name in PLAIN},
         }
         tensors = {"samples": samples, "chain": self.chain, "step": self.step}
@@ -164,6 +167,7 @@ def load(path: str | Path, *, check_calibration: bool = True) -> Posterior:
             tangent=tensors.get("tangent"),
             network=build(NetworkConfig, header["network"], where="network"),
             reference=EnergyReference.from_dict(header["energy_reference"]),
+            engine=header.get("engine", ""),
             **{name: header[name] for name in PLAIN},
         )
         _check_header(posterior)

@@ -202,7 +202,7 @@ class ReadyPosterior:
             sizes = [len(structure) for structure in frames]
             mask = prediction_masks(rate, self.samples, sizes, self.posterior.network.channels[0])
         # a structure that is too large for all samples at once gets a few at a time
-        few = max(1, self.edges_at_once // max(1, graph.sender.numel()))
+        few = self.predictor.samples_at_once(self.samples.device, graph.sender.numel())
         parts = []
         for first in range(0, len(self.samples), few):
             own = slice(first, first + few)

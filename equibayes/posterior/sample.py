@@ -158,6 +158,7 @@ def gather(prepared: Prepared, state: RunState) -> Posterior:
         data=describe_data(prepared.train, prepared.validation),
         history=state.history,
         verdict=verdict,
+        engine=state.engine,
     )
 
 

@@ -115,7 +115,8 @@ def _run_lines(posterior: Posterior) -> list[Line]:
     widths = "".join(f", {group} {width:g}" for group, width in prior.group_widths.items())
     sampler = f"SGHMC ({config.sampler.integrator}) at temperature {config.sampler.temperature:g}"
     normal = f"prior normal around {prior.center or 0}, width {prior.width:g}{widths}"
-    return [("chains", f"{config.chains}, seed {config.seed}; {steps}"), ("sampler", f"{sampler}; {normal}")]
+    engine = f"; engine {posterior.engine}" if posterior.engine else ""
+    return [("chains", f"{config.chains}, seed {config.seed}; {steps}"), ("sampler", f"{sampler}; {normal}{engine}")]
 
 
 def _samples(posterior: Posterior, stored: str) -> str:

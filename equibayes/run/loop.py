@@ -144,8 +144,15 @@ class Loop:
             batch_size=config.burn_in.batch_size,
             precision=config.precision,
             average=None if state.average is None else MovingAverage(state.average, AVERAGE_DECAY),
+            begun=state.engine,
             say=self.display.say,
         )
+        if state.engine not in ("", stepper.engine):
+            self.display.say(
+                f"this run began with the engine {state.engine} and goes on with {stepper.engine}: its samples are as good, "
+                "but not the same bits as without a break"
+            )
+        state.engine = stepper.engine
         moved = True
         while moved:
             moved = False

@@ -37,6 +37,7 @@ class RunState:
     events     what the guard did, in words
     waited     of early stopping
     lost       why chains could not be run to their end, by number; on a cluster only
+    engine     what made the latest steps; empty before the first
     """
 
     sampler: sghmc.State
@@ -52,6 +53,7 @@ class RunState:
     events: list[str] = field(default_factory=list)
     lost: dict[int, str] = field(default_factory=dict)
     waited: Waited = NEVER
+    engine: str = ""
 
     @classmethod
     def start(cls, position: torch.Tensor, *, average: bool = False, blocks: Blocks = ()) -> "RunState":
@@ -87,6 +89,7 @@ class RunState:
             list(self.events),
             dict(self.lost),
             self.waited,
+            self.engine,
         )
 
     def restore_chains(self, chains: torch.Tensor, earlier: "RunState") -> None:
@@ -113,6 +116,7 @@ class RunState:
             record["waited"] = {"error": self.waited.error, "times": self.waited.times}
             if self.waited.best is not None:
                 tensors["best"] = self.waited.best
+        record["engine"] = self.engine
         return Checkpoint(tensors, record)
 
     @staticmethod
@@ -156,6 +160,7 @@ class RunState:
         expect.texts(record.get("events"), "events")
         check_history(record.get("history"), chains)
         expect.section(record.get("about"), "about")
+        expect.text(record.get("engine", ""), "engine")
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint, device: torch.device | str) -> "RunState":
@@ -171,6 +176,7 @@ class RunState:
             history=record["history"],
             events=record["events"],
             waited=_waited(record, tensors, device),
+            engine=record.get("engine", "reference" if inner["position"].device.type == "cpu" else ""),
             average=tensors["average"].to(device) if "average" in tensors else None,
             **{name: tensors[name] for name in TENSORS},  # type: ignore[arg-type]
         )

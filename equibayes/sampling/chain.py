@@ -114,6 +114,11 @@ class MovingAverage:
 class Stepper(Protocol[Seen_co]):
     """Makes steps on the tensors of one sampler state, in place."""
 
+    @property
+    def engine(self) -> str:
+        """What makes the steps.  Another engine gives samples of the same density, but other bits."""
+        ...
+
     def advance(
         self, stretch: Stretch, learning_rates: torch.Tensor, stopping: Callable[[], bool] = ...
     ) -> Seen_co | None:
@@ -136,10 +141,11 @@ class ReferenceStepper(Generic[Seen]):
         data_size: int,
         average: MovingAverage | None = None,
         blocks: Blocks = (),
+        engine: str = "reference",
     ) -> None:
-        """blocks: the weight matrices of a matrix mass, those of the state."""
+        """blocks: the weight matrices of a matrix mass, those of the state;  engine: what computes the density."""
         self.density, self.state, self.key, self.config = density, state, key, config
-        self.data_size, self.average, self.blocks = data_size, average, blocks
+        self.data_size, self.average, self.blocks, self.engine = data_size, average, blocks, engine
 
     def advance(
         self, stretch: Stretch, learning_rates: torch.Tensor, stopping: Callable[[], bool] = lambda: False

@@ -50,6 +50,9 @@ TINY = NetworkConfig(
 )
 
 
+EXACT = selftest.TritonEngine("float32")
+
+
 def passed(checks) -> None:
     found = list(checks)
     assert found
@@ -63,22 +66,20 @@ def test_noise_is_that_of_the_reference():
 @pytest.mark.parametrize("kind", ["molecules", "cell"])
 def test_predictions(kind):
     """Molecules of several sizes with an isolated atom, and a skew cell in which atoms meet their own images."""
-    passed(selftest.check_predictions(kind, LEVEL1, selftest.structures(small=True)[kind], 2, "float32", "cpu"))
+    passed(selftest.check_predictions(kind, LEVEL1, selftest.structures(small=True)[kind], 2, EXACT, "cpu"))
 
 
 def test_gradient_of_the_likelihood():
     frames = [selftest.cluster(3, 8), selftest.cluster(2, 9), selftest.cluster(1, 10)]
-    passed(selftest.check_gradient("mixed", MIXED, frames, 2, "float32", "cpu"))
+    passed(selftest.check_gradient("mixed", MIXED, frames, 2, EXACT, "cpu"))
 
 
 def test_as_for_many_atoms():
     """Few atoms, as everywhere in these tests, have sums in pieces, and slots side by side; many do not."""
     assert Tuning.best("mixed", 10).pieces > 1 == Tuning.best("mixed", 5000).pieces
     with selftest.cut_for(5000):
-        passed(selftest.check_predictions("many", LEVEL1, [selftest.cluster(3, 8)], 1, "float32", "cpu"))
-        passed(
-            selftest.check_gradient("many", TINY, [selftest.cluster(2, 8), selftest.cluster(1, 9)], 1, "float32", "cpu")
-        )
+        passed(selftest.check_predictions("many", LEVEL1, [selftest.cluster(3, 8)], 1, EXACT, "cpu"))
+        passed(selftest.check_gradient("many", TINY, [selftest.cluster(2, 8), selftest.cluster(1, 9)], 1, EXACT, "cpu"))
     assert Tuning.best("mixed", 10).pieces > 1, "left as it was"
 
 
@@ -97,22 +98,20 @@ def test_sums_are_divided_evenly_and_wholly():
 
 def test_energy_without_a_label_counts_by_its_forces():
     frames = [replace(selftest.cluster(2, seed), energy=energy) for seed, energy in ((8, None), (9, 1.0))]
-    passed(selftest.check_gradient("no energy", TINY, frames, 1, "float32", "cpu"))
+    passed(selftest.check_gradient("no energy", TINY, frames, 1, EXACT, "cpu"))
 
 
 def test_whole_steps():
-    passed(selftest.check_steps("tiny", TINY, [selftest.cluster(2, 8), selftest.cluster(2, 9)], 2, "cpu"))
+    passed(selftest.check_steps("tiny", TINY, [selftest.cluster(2, 8), selftest.cluster(2, 9)], 2, EXACT, "cpu"))
 
 
 def test_odd_sizes_of_the_radial_network():
     config = replace(TINY, radial_mlp_width=48, radial_mlp_depth=2, num_bessels=5)
-    passed(
-        selftest.check_gradient("radial", config, [selftest.cluster(2, 8), selftest.cluster(2, 9)], 1, "float32", "cpu")
-    )
+    passed(selftest.check_gradient("radial", config, [selftest.cluster(2, 8), selftest.cluster(2, 9)], 1, EXACT, "cpu"))
 
 
 def test_forces_are_the_gradient_of_the_energy():
-    passed(selftest.check_derivative("tiny", TINY, selftest.cluster(3, 3), "cpu"))
+    passed(selftest.check_derivative("tiny", TINY, selftest.cluster(3, 3), EXACT, "cpu"))
 
 
 @pytest.mark.slow
@@ -120,13 +119,11 @@ def test_all_of_l_3():
     config = NetworkConfig(
         l_max=3, num_features=16, num_layers=3, radial_mlp_width=16, radial_mlp_depth=1, **selftest.SCALES
     )
-    passed(
-        selftest.check_gradient("l=3", config, [selftest.cluster(2, 8), selftest.cluster(2, 9)], 1, "float32", "cpu")
-    )
+    passed(selftest.check_gradient("l=3", config, [selftest.cluster(2, 8), selftest.cluster(2, 9)], 1, EXACT, "cpu"))
 
 
 def test_atoms_that_move_with_a_list_that_stays():
-    passed(selftest.check_moving("tiny", TINY, selftest.crystal(3, 4.0, 4), 2, "float32", "cpu"))
+    passed(selftest.check_moving("tiny", TINY, selftest.crystal(3, 4.0, 4), 2, EXACT, "cpu"))
 
 
 def test_less_memory_gives_the_same_bits(monkeypatch):

@@ -63,7 +63,7 @@ def errors(precision: str) -> dict[str, float]:
     """Of the gradient, and of the force error by which the likelihood judges."""
     frames = [selftest.cluster(2, 8), selftest.cluster(2, 9)]
     config = replace(selftest.SMALL_NETWORKS["l=1"], parity=False, radial_mlp_depth=1)
-    checks = list(selftest.check_gradient("", config, frames, 1, precision, "cpu"))
+    checks = list(selftest.check_gradient("", config, frames, 1, selftest.TritonEngine(precision), "cpu"))
     assert not [check for check in checks if not check.passed]
     return {check.name.removeprefix(": "): check.error for check in checks}
 

@@ -11,16 +11,31 @@ from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import StandardNormal
 from equibayes.engine import selftest
-from equibayes.engine.select import ReferencePredictor, make_evaluate, make_predictor, make_stepper
+from equibayes.engine.native.compile import CompileError, why_no_compiler
+from equibayes.engine.select import (
+    VARIABLE,
+    Choice,
+    ReferencePredictor,
+    choose,
+    make_evaluate,
+    make_predictor,
+    make_stepper,
+)
 from equibayes.engine.triton.support import why_not
+from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig, preset
 from equibayes.sampling import sghmc
 from equibayes.sampling.chain import ReferenceStepper, Stretch
 from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.schedule import StepPlan
 
-CUDA = torch.device("cuda")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SMALL = NetworkConfig(l_max=1, num_features=4, num_layers=2, radial_mlp_width=8, radial_mlp_depth=1, **selftest.SCALES)
+
+
+@pytest.fixture(autouse=True)
+def _as_users_have_it(monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
 
 
 def stepper(potential, state, said):
@@ -47,7 +62,71 @@ def test_reasons_to_use_the_reference():
     assert "radial" in why_not(replace(paper, radial_mlp_width=256), CUDA, torch.float32)
 
 
-def test_on_a_cpu_the_reference_makes_the_steps_without_a_word():
+def test_the_engine_that_was_asked_for(monkeypatch):
+    network = preset("paper")
+    monkeypatch.setattr("equibayes.engine.native.support.why_no_compiler", lambda: None)
+    assert choose(network, CUDA, torch.float32) == Choice("triton")
+    assert choose(network, CPU, torch.float32) == Choice("native")
+    assert choose(network, CPU, torch.float64) == Choice("reference", "it works in float32 only")
+    assert choose(network, CPU, torch.float32, refused="frames have weights").engine == "reference"
+    monkeypatch.setenv(VARIABLE, "reference")
+    assert choose(network, CUDA, torch.float32) == Choice("reference")
+    assert choose(network, CPU, torch.float32, begun="native-avx2") == Choice("reference")
+    monkeypatch.setenv(VARIABLE, "native")
+    assert choose(network, CPU, torch.float32, begun="reference") == Choice("native")
+    with pytest.raises(InputError, match=r"engine native: cannot be used .it is for CPUs.; use --engine auto"):
+        choose(network, CUDA, torch.float32)
+    monkeypatch.setenv(VARIABLE, "numpy")
+    with pytest.raises(InputError, match="engine numpy: is unknown; use one of auto, reference, native, triton"):
+        choose(network, CPU, torch.float32)
+
+
+def test_a_run_goes_on_with_the_engine_that_it_began_with(monkeypatch):
+    network = preset("paper")
+    monkeypatch.setattr("equibayes.engine.native.support.why_no_compiler", lambda: None)
+    assert choose(network, CPU, torch.float32, begun="reference") == Choice("reference")
+    assert choose(network, CPU, torch.float32, begun="native-avx2") == Choice("native")
+    assert choose(network, CPU, torch.float32, begun="triton") == Choice("reference", "there is no GPU")
+
+
+def test_without_a_compiler_one_line_says_what_to_do(monkeypatch):
+    monkeypatch.setattr("equibayes.engine.native.support.why_no_compiler", lambda: "there is no C++ compiler")
+    model, said = StochasticModel(SMALL), []
+    data = selftest.data([selftest.cluster(3, seed) for seed in (1, 2)], SMALL, torch.float32, "cpu")
+    state = sghmc.init(model.layout.start(2, 0))
+    assert isinstance(stepper(Potential(model, data, StandardNormal()), state, said), ReferenceStepper)
+    assert said == ["without the compiled engine (there is no C++ compiler): sampling will take several times longer"]
+
+
+def test_if_compiling_fails_the_reference_takes_over(monkeypatch, capsys):
+    def load(*arguments, **options):
+        raise CompileError("the C++ compiler failed: error 7")
+
+    monkeypatch.setattr("equibayes.engine.native.module.load", load)
+    monkeypatch.setattr("equibayes.engine.native.support.why_no_compiler", lambda: None)
+    model, said = StochasticModel(SMALL), []
+    data = selftest.data([selftest.cluster(3, seed) for seed in (1, 2)], SMALL, torch.float32, "cpu")
+    state, potential = sghmc.init(model.layout.start(2, 0)), Potential(model, data, StandardNormal())
+    assert isinstance(stepper(potential, state, said), ReferenceStepper)
+    assert len(said) == 1
+    assert "error 7; --engine reference avoids this line" in said[0]
+    monkeypatch.setenv(VARIABLE, "native")
+    with pytest.raises(InputError, match=r"engine native: the C.. compiler failed: error 7; use --engine reference"):
+        stepper(potential, state, said)
+
+
+@pytest.mark.skipif(why_no_compiler() is not None, reason=str(why_no_compiler()))
+def test_on_a_cpu_the_compiled_engine_makes_the_steps():
+    model, said = StochasticModel(SMALL), []
+    data = selftest.data([selftest.cluster(3, seed) for seed in (1, 2)], SMALL, torch.float32, "cpu")
+    state = sghmc.init(model.layout.start(2, 0))
+    made = stepper(Potential(model, data, StandardNormal()), state, said)
+    assert made.engine.startswith("native-")
+    assert make_predictor(model, model.layout.start(2, 0)).fused
+
+
+def test_on_a_cpu_the_reference_makes_the_steps_without_a_word(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "reference")
     model, said = StochasticModel(SMALL), []
     data = selftest.data([selftest.cluster(3, seed) for seed in (1, 2)], SMALL, torch.float64, "cpu")
     potential = Potential(model, data, StandardNormal())
@@ -100,7 +179,8 @@ def test_distributed_data_are_evaluated_by_the_reference():
     assert make_evaluate(potential) is potential
 
 
-def test_predictions_on_a_cpu_are_those_of_the_model():
+def test_predictions_on_a_cpu_are_those_of_the_model(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "reference")
     model = StochasticModel(SMALL)
     predictor = make_predictor(model, model.layout.start(2, 0))
     assert isinstance(predictor, ReferencePredictor)

@@ -13,7 +13,7 @@ import torch
 from equibayes.bayes.potential import Evaluation
 from equibayes.config import merge
 from equibayes.data import Dataset
-from equibayes.engine.select import make_stepper
+from equibayes.engine.select import VARIABLE, make_stepper
 from equibayes.errors import InputError
 from equibayes.posterior.sample import gather
 from equibayes.run.guard import Guard, largest_difference
@@ -39,7 +39,10 @@ def data() -> Dataset:
 
 @pytest.fixture(scope="module")
 def undisturbed(data: Dataset) -> RunState:
-    return runner_of(data, small_config(EARLY_FREEZE)).run()
+    """By the reference, which also makes the disturbed runs: an engine would not call a spoiled potential."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, "reference")
+        return runner_of(data, small_config(EARLY_FREEZE)).run()
 
 
 def disturbed(

@@ -54,3 +54,15 @@ def test_a_chain_that_diverges_disturbs_no_other(step: int, undisturbed: RunStat
     for ours, theirs in zip(state.samples, undisturbed.samples):
         assert torch.equal(ours[0], theirs[0])
         assert ours[1].isfinite().all()
+
+
+def test_the_compiled_engine_gives_the_gradients(undisturbed: RunState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same run up to rounding; the first steps, before rounding has grown."""
+    monkeypatch.setenv("EQUIBAYES_ENGINE", "native")
+    trial = runner_of(ethanol_frames(), small_config(SETTINGS))
+    state = trial.run()
+    assert state.engine.startswith("native-")
+    assert state.engine.endswith("-gradient")
+    first = [run.history[0]["log_posterior"] for run in (state, undisturbed)]
+    assert first[0] == pytest.approx(first[1], rel=1e-3)
+    assert all(sample.isfinite().all() for sample in state.samples)

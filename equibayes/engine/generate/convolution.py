@@ -32,10 +32,11 @@ def collect(d: Dialect, number: int, layer: LayerPlan) -> None:
 
 def _collect_group(d: Dialect, layer: LayerPlan, target: Irrep, paths: list[Path]) -> None:
     ks = range(target.dim)
+    d.note(f"S of {target}, from " + ", ".join(f"{path.source} ⊗ Y{path.edge}" for path in paths))
     for p in range(len(paths)):
         _zero(d, *(f"s{p}_{k}" for k in ks))
     with d.slots("sign"):
-        d.let("w", d.load("norm + j"))
+        d.scalar("w", d.load("norm + j"))
         _load_harmonics(d, paths)
         _find_radial(d, layer)
         for p, path in enumerate(paths):
@@ -62,6 +63,7 @@ def _collect_group(d: Dialect, layer: LayerPlan, target: Irrep, paths: list[Path
 
 def _collect_value(d: Dialect, paths: list[Path]) -> None:
     """S_k += R Σ_i A_ik x_i"""
+    d.note("S_k += R Σ_i A_ik x_i,   A_ik = Σ_m C_imk Y_m")
     a = Couplings(d, "Y")
     for p, path in enumerate(paths):
         matrix = a.matrix(path)
@@ -77,6 +79,7 @@ def _collect_value(d: Dialect, paths: list[Path]) -> None:
 
 def _collect_tangent(d: Dialect, paths: list[Path]) -> None:
     """Ṡ_k += ṙ R' Σ_i A_ik x_i + R Σ_i Ȧ_ik x_i, and R Σ_i A_ik ẋ_i where the features move with the atoms."""
+    d.note("Ṡ_k += ṙ R' Σ_i A_ik x_i + R Σ_i Ȧ_ik x_i")
     a, z = Couplings(d, "Y"), Couplings(d, "Z")
     for p, path in enumerate(paths):
         matrix, dotted = a.matrix(path), z.matrix(path)
@@ -84,6 +87,7 @@ def _collect_tangent(d: Dialect, paths: list[Path]) -> None:
             _add_product(d, f"s{p}_{k}", f"q{p}", _to_target(matrix, f"x{path.source}", k))
             _add_product(d, f"s{p}_{k}", f"r{p}", _to_target(dotted, f"x{path.source}", k))
     with d.when("DOT"):
+        d.note("Ṡ_k += R Σ_i A_ik ẋ_i")
         for p, path in enumerate(paths):
             for k in range(path.target.dim):
                 _add_product(d, f"s{p}_{k}", f"r{p}", _to_target(a.matrix(path), f"xd{path.source}", k))
@@ -96,30 +100,30 @@ def give(d: Dialect, number: int, layer: LayerPlan) -> None:
     order); its tangent gives R̃ and R̃' of each direction of a pair.
     """
     with d.kernel("give", number, layer):
-        d.add("radial_out", "chain*chain_radial_out")
-        d.add("edge_out", "chain*chain_edge")
-        d.let("w", d.load("norm + n"))
         for index, (source, paths) in enumerate(giving_groups(layer)):
             with d.group(index, layer.inputs[source]):
                 _give_group(d, layer, source, paths)
 
 
 def _give_group(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]) -> None:
+    d.note(f"adjoint of {source}, to " + ", ".join(f"{path.target} over Y{path.edge}" for path in paths))
     _load_features(d, layer, source, "x", "y", "n")
     _zero(d, *(f"b{i}" for i in range(source.dim)))
     with d.when("DUAL and DOT"):
         _load_features(d, layer, source, "xd", "y_dot", "n")
     if any(path.edge for path in paths):
         with d.when("not DUAL"):
-            # Σ_i C_imk x_i is the same for all neighbours
+            # the same for all neighbours
+            d.note("o_mk = Σ_i C_imk x_i")
             for p, path in enumerate(paths):
                 for (m, k), name in _own_side(path, p).items():
-                    terms = (f"{value!r}*x{source}_{i}" for i, m2, k2, value in _nonzero(path) if (m2, k2) == (m, k))
+                    terms = (
+                        f"{d.number(value)}*x{source}_{i}" for i, m2, k2, value in _nonzero(path) if (m2, k2) == (m, k)
+                    )
                     d.let(name, total(terms))
     # the edge on which n gives is the opposite of its own slot
     with d.slots("-sign"):
-        row = width(d.config.l_max)
-        d.let("edge_row", f"edge_out + (2*q + 1 - code % 2)*GROUPS*{row} + (FIRST + job)*{row}")
+        d.find_edge_row()
         _load_harmonics(d, paths)
         _find_radial(d, layer)
         _find_collected(d, layer, paths, "g")
@@ -143,6 +147,8 @@ def _give_tangent(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]
     a, z = Couplings(d, "Y"), Couplings(d, "Z")
     for path in paths:
         matrix, dotted = a.matrix(path), z.matrix(path)
+        d.note(f"{path.source} ⊗ Y{path.edge} → {path.target}:  u_i = Σ_k A_ik S̄_k,  v_i = Σ_k Ȧ_ik S̄_k + A_ik S̃_k")
+        d.note("x̃_i += R v_i + ṙ R' u_i,   R̃ = Σ_i x_i v_i + ẋ_i u_i,   R̃' = ṙ Σ_i x_i u_i")
         d.let("r", _radial(d, layer, path))
         d.let("q1", f"length_dot * {_slope(d, layer, path)}")
         for k in range(path.target.dim):
@@ -167,6 +173,8 @@ def _give_adjoint(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]
     a = Couplings(d, "Y")
     for p, path in enumerate(paths):
         matrix = a.matrix(path)
+        d.note(f"{path.source} ⊗ Y{path.edge} → {path.target}:  u_i = Σ_k A_ik S̄_k,  x̄_i += R u_i")
+        d.note("∂E/∂r = Σ R' x_i u_i,   ∂E/∂Y_m = Σ_k o_mk R S̄_k")
         d.let("r", _radial(d, layer, path))
         for k in range(path.target.dim):
             d.let(f"g{k}", d.channels(f"g_{path.target} + {collected(layer, path, k)}"))
@@ -180,10 +188,8 @@ def _give_adjoint(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]
                 d.let(f"g{k}", f"g{k}*r")
             for (m, k), name in _own_side(path, p).items():
                 d.add(f"t{path.edge**2 + m}", f"{name}*g{k}")
-    for m in _used_harmonics(paths):
-        factor = "w*direction" if isqrt(m) % 2 else "w"
-        d.store(f"edge_row + {m}", f"{d.sum_over_channels(f't{m}')}*{factor}")
-    d.store(f"edge_row + {harmonics(d.config.l_max)}", d.sum_over_channels("stretch"))
+    sums = {m: (f"t{m}", "w*direction" if isqrt(m) % 2 else "w") for m in _used_harmonics(paths)}
+    d.store_edge_sums({**sums, harmonics(d.config.l_max): ("stretch", None)})
 
 
 # --- what is read ---
@@ -191,19 +197,19 @@ def _give_adjoint(d: Dialect, layer: LayerPlan, source: Irrep, paths: list[Path]
 
 def _load_harmonics(d: Dialect, paths: list[Path]) -> None:
     """Y_m times the norm w, as the collecting atom sees them: Y_l(−u) = (−1)^l Y_l(u)."""
-    d.let("odd", "w*direction")
-    d.let("Y0", "w")
-    d.let("harmonics_row", f"harmonics + q*{harmonics(d.config.l_max)}")
+    d.scalar("odd", "w*direction")
+    d.scalar("Y0", "w")
+    d.scalar("harmonics_row", f"harmonics + q*{harmonics(d.config.l_max)}")
     for m in _used_harmonics(paths):
-        d.let(f"Y{m}", f"{d.load(f'harmonics_row + {m}')}*{_parity(m)}")
+        d.scalar(f"Y{m}", f"{d.load(f'harmonics_row + {m}')}*{_parity(m)}")
 
 
 def _load_tangents(d: Dialect, paths: list[Path]) -> None:
     """ṙ, and Z_m: the tangents of Y_m."""
-    d.let("tangents_row", f"tangents + q*{width(d.config.l_max)}")
-    d.let("length_dot", d.load(f"tangents_row + {harmonics(d.config.l_max)}"))
+    d.scalar("tangents_row", f"tangents + q*{width(d.config.l_max)}")
+    d.scalar("length_dot", d.load(f"tangents_row + {harmonics(d.config.l_max)}"))
     for m in _used_harmonics(paths):
-        d.let(f"Z{m}", f"{d.load(f'tangents_row + {m}')}*{_parity(m)}")
+        d.scalar(f"Z{m}", f"{d.load(f'tangents_row + {m}')}*{_parity(m)}")
 
 
 def _used_harmonics(paths: list[Path]) -> list[int]:
@@ -288,10 +294,10 @@ class Couplings:
         if path.triple not in self.known:
             terms: dict[tuple[int, int], list[str]] = {}
             for i, m, k, value in _nonzero(path):
-                terms.setdefault((i, k), []).append(f"{value!r}*{self.harmonic}{path.edge**2 + m}")
+                terms.setdefault((i, k), []).append(f"{self.d.number(value)}*{self.harmonic}{path.edge**2 + m}")
             names = {}
             for (i, k), parts in terms.items():
                 names[i, k] = f"{self.harmonic}_{''.join(map(str, path.triple))}_{i}{k}"
-                self.d.let(names[i, k], total(parts))
+                self.d.coupling(names[i, k], total(parts))
             self.known[path.triple] = names
         return self.known[path.triple]

@@ -10,6 +10,7 @@ stores, sums and matrix products. Within a kernel a dialect defines these names:
 | `p`             | pairs, radial     | pair                                                 |
 | `n`, `N`        | convolution, gate | atom, number of atoms                                |
 | `c`, `cs`       | convolution, gate | channel; `cs` of results that were summed over slots |
+| `w`             | give              | norm of atom n                                       |
 | `j`, `q`        | slots             | neighbour, pair                                      |
 | `code`, `sign`  | slots             | direction in the last bit of `code`, as ±1 in `sign` |
 
@@ -59,6 +60,18 @@ class Dialect(Protocol):
     def add(self, name: str, value: str) -> None:
         self.write(f"{name} += {value}")
 
+    def scalar(self, name: str, value: str) -> None:
+        """Something about a slot that is the same for all channels."""
+        self.let(name, value)
+
+    def coupling(self, name: str, value: str) -> None:
+        """The same for an entry of A or Ȧ, of which there are many; may be computed once for all channels."""
+        self.let(name, value)
+
+    def note(self, text: str) -> None:
+        """A comment, in languages whose text is read."""
+        return None
+
     # --- kernels and their parts ---
 
     def kernel(self, name: str, number: int = 0, layer: LayerPlan | None = None) -> Block:
@@ -78,6 +91,10 @@ class Dialect(Protocol):
 
     # --- numbers ---
 
+    def number(self, value: float) -> str:
+        """A constant in the precision of the kernel."""
+        return repr(value)
+
     def zeros(self) -> str:
         """Zeros to add to: one per slot and channel in a convolution, one per element in a gate."""
 
@@ -95,12 +112,17 @@ class Dialect(Protocol):
 
     def store(self, address: str, value: str) -> None: ...
     def store_sum_over_slots(self, address: str, value: str) -> None: ...
-    def sum_over_channels(self, value: str) -> str: ...
     def choose(self, condition: str, one: str, other: str) -> str: ...
     def sqrt(self, value: str) -> str: ...
     def sigmoid(self, value: str) -> str: ...
 
     # --- sums over the edges of a pair: ∂E/∂Y and ∂E/∂r ---
+
+    def find_edge_row(self) -> None:
+        """Where the sums of the edge of a slot lie."""
+
+    def store_edge_sums(self, sums: dict[int, tuple[str, str | None]]) -> None:
+        """The sums of some values over the channels, each times a factor: {column: (value, factor)}."""
 
     def sum_edges(self) -> None:
         """Add up what both directions of a pair and all groups left."""
@@ -108,9 +130,14 @@ class Dialect(Protocol):
     def edge_sum(self, m: int) -> str:
         """Column m of that sum."""
 
+    def find_row(self, name: str, size: int) -> None:
+        """From the array `name` of all chains to the row of a pair, with `size` numbers."""
+        self.add(name, f"(chain*pairs + p)*{size}")
+
     # --- the radial network: matrices [pairs, width] ---
 
-    def dot(self, a: str, b: str, precision: str, onto: str | None = None) -> str: ...
+    def dot(self, a: str, b: str, precision: str) -> str: ...
+    def add_dot(self, name: str, a: str, b: str, precision: str) -> None: ...
     def transposed(self, a: str) -> str: ...
     def sum_over_pairs(self, value: str) -> str: ...
     def store_hidden(self, value: str, slope: str) -> None: ...

@@ -16,6 +16,7 @@ def gate(d: Dialect, number: int, layer: LayerPlan) -> None:
         x_before = z_before = 0
         for index, irrep in enumerate(layer.outputs):
             with d.gated(index, layer.outputs[irrep]):
+                d.note(f"{irrep}: " + ("x = f(z)" if irrep.l == 0 else "x = f(gate) z") + ", f' = f1, f'' = f2")
                 if irrep.l == 0:
                     _gate_scalar(d, layer, irrep, x_before, z_before)
                 else:
@@ -27,15 +28,15 @@ def gate(d: Dialect, number: int, layer: LayerPlan) -> None:
 def _silu(d: Dialect) -> None:
     """f, f' and f'' of v."""
     d.let("s", d.sigmoid("v"))
-    d.let("f", f"{SILU_NORM!r}*v*s")
-    d.let("f1", f"{SILU_NORM!r}*s*(1 + v*(1 - s))")
-    d.let("f2", f"{SILU_NORM!r}*s*(1 - s)*(2 + v*(1 - 2*s))")
+    d.let("f", f"{d.number(SILU_NORM)}*v*s")
+    d.let("f1", f"{d.number(SILU_NORM)}*s*(1 + v*(1 - s))")
+    d.let("f2", f"{d.number(SILU_NORM)}*s*(1 - s)*(2 + v*(1 - 2*s))")
 
 
 def _tanh(d: Dialect) -> None:
     d.let("t", f"2*{d.sigmoid('2*v')} - 1")
-    d.let("f", f"{TANH_NORM!r}*t")
-    d.let("f1", f"{TANH_NORM!r}*(1 - t*t)")
+    d.let("f", f"{d.number(TANH_NORM)}*t")
+    d.let("f1", f"{d.number(TANH_NORM)}*(1 - t*t)")
     d.let("f2", "-2*t*f1")
 
 
@@ -51,6 +52,7 @@ def _gate_scalar(d: Dialect, layer: LayerPlan, irrep: Irrep, x_before: int, z_be
     with d.when("MODE == 2"):
         d.store("x2 + xi", f"f1*{d.pieced('z2 + zi')}")
     with d.when("MODE == 3"):
+        d.note("z̃ = f' x̃ + f'' ż x̄")
         moved = f"{d.load('z2 + zi', other=0.0)}*{d.load('x1 + xi', other=0.0)}"
         d.store("z3 + zi", f"f1*{d.pieced('x3 + xi')} + f2*{moved}")
 

@@ -31,10 +31,11 @@ def geometry(d: Dialect) -> None:
         d.let("r", d.sqrt("x*x + y*y + z*z"))
         for axis in "xyz":
             d.let(axis, f"{axis}/r")
+        d.note("direction and length, then the harmonics as polynomials of the direction")
         for i, name in enumerate("xyzr"):
             d.store(f"unit + p*4 + {i}", name)
         for m, terms in enumerate(_harmonics(d.config)):
-            d.store(f"harmonics + p*{harmonics(d.config.l_max)} + {m}", d.filled(_polynomial(terms), like="x"))
+            d.store(f"harmonics + p*{harmonics(d.config.l_max)} + {m}", d.filled(_polynomial(d, terms), like="x"))
 
 
 def pair_gradient(d: Dialect) -> None:
@@ -50,10 +51,11 @@ def pair_gradient(d: Dialect) -> None:
             d.let(f"b{m}", d.edge_sum(m))
         for axis in "xyz":
             parts = [(m, _partial(terms, axis)) for m, terms in enumerate(_harmonics(d.config))]
-            text = total(f"b{m}*({_polynomial(terms)})" for m, terms in parts if terms and m)
+            text = total(f"b{m}*({_polynomial(d, terms)})" for m, terms in parts if terms and m)
             d.let(f"a{axis}", text or "x*0")
+        d.note("∂E/∂vector = (a − (a·u) u)/r + ∂E/∂r u,   a = Σ_m ∂E/∂Y_m ∂Y_m/∂u")
         d.let("along", "ax*x + ay*y + az*z")
-        d.add("out", "(chain*pairs + p)*3")
+        d.find_row("out", 3)
         for i, axis in enumerate("xyz"):
             d.store(f"out + {i}", f"(a{axis} - along*{axis})/r + b{count}*{axis}")
 
@@ -73,10 +75,11 @@ def pair_tangent(d: Dialect) -> None:
         d.let("length_dot", "dx*x + dy*y + dz*z")
         for axis in "xyz":
             d.let(f"d{axis}", f"(d{axis} - length_dot*{axis})/r")
-        d.add("out", f"(chain*pairs + p)*{width(d.config.l_max)}")
+        d.find_row("out", width(d.config.l_max))
+        d.note("Ẏ_m = ∂Y_m/∂u · u̇, and ṙ behind them")
         for m, terms in enumerate(_harmonics(d.config)):
             parts = [(axis, _partial(terms, axis)) for axis in "xyz"]
-            text = total(f"d{axis}*({_polynomial(partial)})" for axis, partial in parts if partial)
+            text = total(f"d{axis}*({_polynomial(d, partial)})" for axis, partial in parts if partial)
             d.store(f"out + {m}", text or "x*0")
         d.store(f"out + {harmonics(d.config.l_max)}", "length_dot")
 
@@ -90,8 +93,9 @@ def _harmonics(config: NetworkConfig) -> list[dict[str, float]]:
     return [terms for l in range(config.l_max + 1) for terms in HARMONICS[l]]
 
 
-def _polynomial(terms: dict[str, float]) -> str:
-    return total(f"{value!r}" + "".join(f"*{axis}" for axis in monomial) for monomial, value in terms.items()) or "0.0"
+def _polynomial(d: Dialect, terms: dict[str, float]) -> str:
+    parts = (d.number(value) + "".join(f"*{axis}" for axis in monomial) for monomial, value in terms.items())
+    return total(parts) or d.number(0.0)
 
 
 def _partial(terms: dict[str, float], axis: str) -> dict[str, float]:

@@ -35,6 +35,7 @@ def _forward(d: Dialect) -> None:
     for i in range(d.config.radial_mlp_depth):
         value, slope = _inputs(i)
         precision = "PREC" if i else "FIRST_PREC"
+        d.note(f"hidden layer {i}: h = a W, a = silu(h), and g = dh/dr, d = da/dr")
         d.let(f"h{i}", d.dot(value, f"w{i}", precision))
         d.let(f"g{i}", d.dot(slope, f"w{i}", precision))
         d.let(f"s{i}", d.sigmoid(f"h{i}"))
@@ -46,10 +47,11 @@ def _forward(d: Dialect) -> None:
 def _back(d: Dialect) -> None:
     for i in reversed(range(d.config.radial_mlp_depth)):
         value, slope = _inputs(i)
+        d.note(f"layer {i}: k = h̃, k1 = h̃' from e = ã, e1 = ã'")
         d.let("k", f"f{i}*e + s{i}*(1 - s{i})*(2 + h{i}*(1 - 2*s{i}))*g{i}*e1")
         d.let("k1", f"f{i}*e1")
-        d.let(f"t{i}", d.dot(d.transposed(value), "k", "PREC", onto=f"t{i}"))
-        d.let(f"t{i}", d.dot(d.transposed(slope), "k1", "PREC", onto=f"t{i}"))
+        d.add_dot(f"t{i}", d.transposed(value), "k", "PREC")
+        d.add_dot(f"t{i}", d.transposed(slope), "k1", "PREC")
         d.let("e", d.dot("k", d.transposed(f"w{i}"), "PREC"))
         d.let("e1", d.dot("k1", d.transposed(f"w{i}"), "PREC"))
 

@@ -2,18 +2,16 @@
 
 import hashlib
 import importlib.util
-import os
-import tempfile
-from pathlib import Path
 from types import ModuleType
 
+from equibayes.engine.cache import code_cache
 from equibayes.files import write_text
 
 
 def load_kernels(source: str) -> ModuleType:
     """The generated module.  Triton reads the source from a file, so there is one file per network, which is kept."""
     name = hashlib.sha256(source.encode()).hexdigest()[:16]
-    path = kernel_cache() / f"kernels_{name}.py"
+    path = code_cache() / f"kernels_{name}.py"
     if not path.is_file() or path.read_text(encoding="utf-8") != source:
         write_text(path, source)
     spec = importlib.util.spec_from_file_location(f"equibayes_kernels_{name}", path)
@@ -22,15 +20,3 @@ def load_kernels(source: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def kernel_cache() -> Path:
-    """$XDG_CACHE_HOME/equibayes, or a folder of temporary files where that cannot be written."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "equibayes"
-    try:
-        base.mkdir(parents=True, exist_ok=True)
-        if os.access(base, os.W_OK):
-            return base
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="equibayes-kernels-"))

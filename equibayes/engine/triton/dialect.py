@@ -103,9 +103,6 @@ class TritonDialect(Dialect):
     def store_sum_over_slots(self, address: str, value: str) -> None:
         self.write(f"tl.store({address}, tl.sum({value}, 0))")
 
-    def sum_over_channels(self, value: str) -> str:
-        return f"tl.sum({value}, 1)[:, None]"
-
     def choose(self, condition: str, one: str, other: str) -> str:
         return f"{one} if {condition} else {other}"
 
@@ -122,6 +119,14 @@ class TritonDialect(Dialect):
         return f"pieced({address}, apart, valid, PIECES)"
 
     # --- sums over the edges of a pair ---
+
+    def find_edge_row(self) -> None:
+        row = width(self.config.l_max)
+        self.let("edge_row", f"edge_out + (2*q + 1 - code % 2)*GROUPS*{row} + (FIRST + job)*{row}")
+
+    def store_edge_sums(self, sums: dict[int, tuple[str, str | None]]) -> None:
+        for m, (name, factor) in sums.items():
+            self.store(f"edge_row + {m}", f"tl.sum({name}, 1)[:, None]" + (f"*{factor}" if factor else ""))
 
     def sum_edges(self) -> None:
         row = width(self.config.l_max)
@@ -163,8 +168,11 @@ class TritonDialect(Dialect):
             start = f"weights + tl.load(offsets + layer*{depth} + {i})"
             self.write(f"w{i} = tl.load({start} + c[:, None]*{size} + c[None, :]{self._fits}{other})")
 
-    def dot(self, a: str, b: str, precision: str, onto: str | None = None) -> str:
-        return f"tl.dot({', '.join(filter(None, (a, b, onto)))}, input_precision={precision})"
+    def dot(self, a: str, b: str, precision: str) -> str:
+        return f"tl.dot({a}, {b}, input_precision={precision})"
+
+    def add_dot(self, name: str, a: str, b: str, precision: str) -> None:
+        self.let(name, f"tl.dot({a}, {b}, {name}, input_precision={precision})")
 
     def transposed(self, a: str) -> str:
         return f"tl.trans({a})"

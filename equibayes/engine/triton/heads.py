@@ -74,7 +74,11 @@ def give_{number}(arena, harmonics, tangents, radial, radial_out, edge_out, send
     y, y_dot, g, g_tilde, out, chain_arena, chain_radial, chain_radial_out, chain_tangents, chain_edge, graph_pairs,
     graph_nodes, DUAL: tl.constexpr, DOT: tl.constexpr, FIRST: tl.constexpr, GROUPS: tl.constexpr, CB: tl.constexpr,
     BLOCKS: tl.constexpr, EB: tl.constexpr):"""
-    + CONVOLUTION,
+    + CONVOLUTION
+    + """
+    radial_out += chain*chain_radial_out
+    edge_out += chain*chain_edge
+    w = tl.load(norm + n)""",
     "gate": """
 @triton.jit(do_not_specialize=["nodes"])
 def gate_{number}(arena, x, z, version, apart, nodes, chain_arena, MODE: tl.constexpr, PIECES: tl.constexpr,

@@ -9,6 +9,7 @@ from triton import cdiv
 from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD
 from equibayes.bayes.model import StochasticModel
 from equibayes.engine import generate
+from equibayes.engine.generate.arena import LayerArena
 from equibayes.engine.generate.groups import blocks as channel_blocks
 from equibayes.engine.generate.groups import channel_block, giving_groups
 from equibayes.engine.generate.offsets import columns as radial_columns
@@ -16,7 +17,7 @@ from equibayes.engine.generate.offsets import harmonics, width
 from equibayes.engine.triton import kernels, minibatch
 from equibayes.engine.triton.cache import load_kernels
 from equibayes.engine.triton.dialect import TritonDialect
-from equibayes.engine.triton.layout import Job, LayerArena, Pieces, WeightPlaces, common_tile, layer_jobs
+from equibayes.engine.triton.layout import Job, Pieces, WeightPlaces, common_tile, layer_jobs
 from equibayes.engine.triton.pairs import Pairs
 from equibayes.engine.triton.tuning import Tuning, narrow
 

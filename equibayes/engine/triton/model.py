@@ -34,6 +34,9 @@ class TritonModel:
     def edges_at_once(self, device: torch.device) -> int:
         return edges_at_once(device)
 
+    def samples_at_once(self, device: torch.device, edges: int) -> int:
+        return max(1, edges_at_once(device) // max(1, edges))
+
     def dynamics(self, weights: Weights, graph: Graph) -> TritonDynamics:
         return TritonDynamics(self.model, weights, graph, self.precision, self.prepare)
 

@@ -28,7 +28,7 @@ from equibayes.data.graph import graph_of
 from equibayes.data.resident import ResidentData
 from equibayes.data.structures import Structure
 from equibayes.engine import generate
-from equibayes.engine.triton.cache import kernel_cache
+from equibayes.engine.cache import code_cache
 from equibayes.engine.triton.dialect import TritonDialect
 from equibayes.engine.triton.model import TritonModel
 from equibayes.engine.triton.steps import TritonStepper
@@ -64,7 +64,7 @@ def precompile(
     constants = [config.r_max, config.polynomial_cutoff_p, len(config.type_names)]
     constants += [work[name] for name in ("chains", "precision", "training", "tuning")]
     stamp = _name([kernels, constants, work["target"], triton.__version__, _source_stamp()])
-    done = kernel_cache() / f"compiled_{stamp}"
+    done = code_cache() / f"compiled_{stamp}"
     processes = min(16, os.cpu_count() or 1)
     if done.exists() or processes < 4:
         return

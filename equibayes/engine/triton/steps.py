@@ -4,26 +4,27 @@ What changes from step to step (frames, Δt, noise, mass adaptation) is written 
 once.  A counter on the device runs through them, and the host waits only at the end of a stretch.
 """
 
-from collections.abc import Callable, Sequence
-from math import expm1, log
+from collections.abc import Callable
 
 import torch
 
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.bayes.prior import LOG_2PI, CentredNormal, Flat
+from equibayes.engine.table import step_table
 from equibayes.engine.triton.capture import Capture
 from equibayes.engine.triton.potential import TritonPotential
 from equibayes.engine.triton.update import update
 from equibayes.sampling import sghmc
 from equibayes.sampling.chain import MovingAverage, Stretch
 from equibayes.sampling.noise import NoiseKey
-from equibayes.sampling.schedule import StepPlan
 
 QUADS = 256  # groups of four parameters that a program of the update works on
 
 
 class TritonStepper:
     """Steps of one run, for chains whose state stays in the same tensors."""
+
+    engine = "triton"
 
     def __init__(
         self,
@@ -70,7 +71,8 @@ class TritonStepper:
         count, _, batch = stretch.indices.shape
         potential = self._potential(batch)
         potential.frames[:count].copy_(stretch.indices.int())
-        self.table[:count].copy_(self._plan(stretch.plans, learning_rates))
+        updates, size = int(self.state.mass.updates), self.potential.data_size
+        self.table[:count].copy_(step_table(stretch.plans, learning_rates, updates, self.config, size))
         self.first_step.fill_(int(self.state.step))
         potential.counter.zero_()
         # the state may have been rolled back since the last stretch
@@ -81,22 +83,6 @@ class TritonStepper:
         self.state.mass.updates.add_(sum(not plan.mass_frozen for plan in stretch.plans))
         neg_log_prior = self.prior_terms.double().sum(1) + self.constant
         return potential.evaluation(self.gradient.clone(), neg_log_prior)
-
-    def _plan(self, plans: Sequence[StepPlan], learning_rates: torch.Tensor) -> torch.Tensor:
-        """[n, K, 5] float32; the same double-precision numbers as `sghmc.step` uses, rounded once."""
-        α, size = self.config.friction, self.potential.data_size
-        variance = 2 * α if self.config.integrator == "paper" else 1 - (1 - α) ** 2
-        updates = int(self.state.mass.updates)
-        table = torch.zeros(*learning_rates.shape, 5, dtype=torch.float64)
-        table[..., 0] = (learning_rates.double() * (α / size)).sqrt()
-        for row, plan in zip(table, plans):
-            row[:, 1] = (variance * plan.temperature) ** 0.5
-            row[:, 4] = plan.prior_weight
-            if not plan.mass_frozen:
-                row[:, 2] = 2.0 if updates == 0 else 1.0
-                updates += 1
-                row[:, 3] = -expm1(updates * log(self.config.beta))
-        return table.float()
 
     def _potential(self, batch: int) -> TritonPotential:
         if batch not in self._potentials:

@@ -20,6 +20,7 @@ class Group:
     identities  their numbers
     records     history by step; a worker that starts again from a checkpoint reports some again, the same
     samples     by number: weights [K, P] and which of them count [K]
+    engine      what made their steps
     lost        why they are left out, None where they are not
     """
 
@@ -28,6 +29,7 @@ class Group:
     records: dict[int, dict[str, Any]] = field(default_factory=dict)
     samples: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
+    engine: str = ""
     lost: str | None = None
 
     @property
@@ -41,6 +43,7 @@ class Group:
         self.records |= {record["step"]: record for record in state.history}
         self.samples |= dict(enumerate(zip(state.samples, state.kept)))
         self.events = list(state.events)
+        self.engine = state.engine
 
 
 class Pool:
@@ -109,6 +112,7 @@ class Pool:
         if state.history:
             diverged = state.history[-1]["failed"]
             state.failed = torch.tensor([bad and chain not in state.lost for chain, bad in enumerate(diverged)])
+        state.engine = ", ".join(sorted({group.engine for group in kept if group.engine}))
         state.events = [event for group in self.groups for event in group.events]
         state.events += [f"{group.name} left out: {group.lost}" for group in self.groups if group.lost]
         return state

@@ -1,0 +1,209 @@
+// û of a minibatch and its gradient, for one chain: what potential.h declares.
+#include <array>
+#include <map>
+#include <mutex>
+
+#include "frames.h"
+#include "readout.h"
+#include "threads.h"
+
+namespace equibayes {
+
+const long WEIGHTS = WEIGHT_COUNT;
+
+float* coupling_table(long size) {
+    static thread_local Buffer<float> table;
+    return table.size(size);
+}
+
+namespace {
+
+// The frames of a data set, shared by the chains that use it.
+std::shared_ptr<const std::vector<Frame>> frames_of(const Data& data) {
+    static std::mutex mutex;
+    static std::map<std::array<const void*, 3>, std::weak_ptr<const std::vector<Frame>>> known;
+    const std::array<const void*, 3> key{data.vector, data.energy, data.forces};
+    std::lock_guard<std::mutex> lock(mutex);
+    auto found = known[key].lock();
+    if (!found) {
+        auto made = std::make_shared<std::vector<Frame>>();
+        for (long f = 0; f < data.frames; ++f) made->emplace_back(data, f);
+        known[key] = found = made;
+    }
+    return found;
+}
+
+// One part of a minibatch.
+struct Part {
+    int first, count;  // its frames in the minibatch
+    Buffer<float> gradient;
+};
+
+// What the evaluation of a part needs.
+struct Work {
+    std::vector<const Frame*> frames;
+    Minibatch minibatch;
+    Passes<float> passes;
+    Readout readout;
+    Deviation heads[2];
+    Buffer<float> mask, forces, direction, deviations, deviation_tilde, energy_bar;
+    Buffer<double> energies;
+};
+Pool<Work> pool;
+
+}  // namespace
+
+struct Chain {
+    std::shared_ptr<const std::vector<Frame>> frames;
+    long padded_atoms;
+    bool squares;
+    Buffer<float> weights, back;
+    std::vector<Part> parts;
+
+    Chain(const Data& data, int batch, bool squares, int count)
+        : frames(frames_of(data)), padded_atoms(data.atoms), squares(squares), parts(count) {
+        weights.zeros(WEIGHT_COUNT), back.zeros(BACK_COUNT);
+        for (int p = 0; p < count; ++p) {
+            parts[p].first = (long)batch * p / count;
+            parts[p].count = (long)batch * (p + 1) / count - parts[p].first;
+        }
+    }
+};
+
+namespace {
+
+// mask [B·n, CHANNELS] of the data's atoms → rows of the graph
+const float* arranged(Work& work, const Part& part, const float* mask, long padded_atoms) {
+    if (!mask) return nullptr;
+    float* out = work.mask.zeros(work.minibatch.graph.atoms * FEATURES);
+    for (int b = 0; b < part.count; ++b) {
+        const Frame& frame = *work.frames[b];
+        for (int a = 0; a < frame.atoms; ++a) {
+            const long atom = (part.first + b) * padded_atoms + frame.order[a];
+            memcpy(out + work.minibatch.row(b, frame, a) * FEATURES, mask + atom * CHANNELS, 4 * CHANNELS);
+        }
+    }
+    return out;
+}
+
+// L = −scale Σ ln p, without the prior.  With z = (label − mean)/σ of an energy or force component and s = ln σ:
+//     ∂L/∂mean = −scale z/σ,    ∂L/∂s = scale (1 − z²)
+// squares: no deviations, −½ Σ (ΔF)² − 3/2 n (ΔE/n)² of n atoms (up to a constant) in place of ln p.
+void likelihood(Work& work, bool squares, double scale, Seen& seen) {
+    constexpr double HALF_LOG_2PI = 0.91893853320467274178;
+    const long N = work.minibatch.graph.atoms;
+    float *direction = work.direction.size(3 * N), *energy_bar = work.energy_bar.size(N);
+    float *force_tilde = work.deviation_tilde.size(2 * N), *energy_tilde = force_tilde + N;
+    const float *log_sigma_forces = work.deviations, *log_sigma_energy = log_sigma_forces + N;
+    seen = {0, 0, 0, 0};
+    for (int b = 0; b < (int)work.frames.size(); ++b) {
+        const Frame& frame = *work.frames[b];
+        const int count = frame.atoms;
+        double energy = 0, total = 0, top = -1e300;
+        for (int a = 0; a < count; ++a) {
+            const int n = work.minibatch.row(b, frame, a);
+            energy += work.energies[n];
+            top = std::max(top, (double)log_sigma_energy[n]);
+        }
+        for (int a = 0; a < count; ++a)
+            total += std::exp(log_sigma_energy[work.minibatch.row(b, frame, a)] - top);
+        const bool known = frame.energy == frame.energy;  // NaN: there is no label
+        const double log_sigma = squares ? 0.5 * std::log(count / 3.0) : top + std::log(total) - std::log(count);
+        const double inverse = std::exp(-log_sigma), z = known ? (frame.energy - energy) * inverse : 0;
+        if (known) seen.log_p += squares ? -0.5 * z * z : -0.5 * z * z - log_sigma - HALF_LOG_2PI;
+        const double share = squares || !known ? 0 : scale * (1 - z * z) / total;
+        for (int a = 0; a < count; ++a) {
+            const int n = work.minibatch.row(b, frame, a);
+            energy_bar[n] = (float)(-scale * z * inverse);
+            energy_tilde[n] = squares ? 0.0f : (float)(share * std::exp(log_sigma_energy[n] - top));
+            const double s = squares ? 0 : log_sigma_forces[n], by_sigma = std::exp(-s);
+            double sum = 0;
+            for (int i = 0; i < 3; ++i) {
+                const double error = (double)frame.forces[3 * a + i] - work.forces[3 * n + i], y = error * by_sigma;
+                sum += y * y;
+                seen.wrong += std::fabs(error) / 3;
+                direction[3 * n + i] = (float)(scale * y * by_sigma);
+            }
+            force_tilde[n] = squares ? 0.0f : (float)(scale * (3 - sum));
+            seen.log_p += -0.5 * sum - 3 * s - 3 * HALF_LOG_2PI;
+            seen.sigma += squares ? std::exp((double)log_sigma_forces[n]) : 1 / by_sigma;
+        }
+        seen.atoms += count;
+    }
+}
+
+}  // namespace
+
+Chain* make_chain(const Data& data, int batch, bool squares) {
+    const long at_once = std::max(1L, 32 / std::max(1L, (long)data.atoms));  // frames of a part
+    const int count = std::max(1L, (batch + at_once - 1) / at_once);
+    return new Chain(data, batch, squares, std::min(batch, count));
+}
+void free_chain(Chain* chain) { delete chain; }
+int parts(const Chain& chain) { return chain.parts.size(); }
+float* weights(Chain& chain) { return chain.weights; }
+void prepare(Chain& chain) { transpose_weights(chain.weights, chain.back); }
+const float* gradient(const Chain& chain, int part) { return chain.parts[part].gradient; }
+
+void evaluate(Chain& chain, int number, const int64_t* indices, double scale, const float* mask, Seen& seen) {
+    Part& part = chain.parts[number];
+    Pool<Work>::Borrowed borrowed(pool);
+    Work& work = *borrowed;
+    Passes<float>& passes = work.passes;
+    work.frames.resize(part.count);
+    for (int b = 0; b < part.count; ++b) work.frames[b] = &(*chain.frames)[indices[part.first + b]];
+    work.minibatch.gather(work.frames);
+    const Graph& graph = work.minibatch.graph;
+    const long N = graph.atoms;
+    passes.graph = &graph;
+    passes.unit = work.minibatch.unit, passes.harmonics = work.minibatch.harmonics;
+    passes.weights = chain.weights, passes.back = chain.back;
+    work.readout.mask = arranged(work, part, mask, chain.padded_atoms);
+
+    passes.begin(4);
+    passes.value();
+    const float* features = work.readout.seen(passes.features[0], N);
+    work.deviations.size(2 * N);
+    for (int head = 0; head < 2; ++head)
+        work.heads[head].forward(HEADS[head], chain.weights, features, N, work.deviations + head * N);
+    work.energies.size(N);
+    work.readout.energies(graph, features, chain.weights, work.energies);
+    work.readout.adjoint(graph, chain.weights, passes.features[1]);
+    passes.adjoint();
+    passes.forces(work.forces.size(3 * N));
+
+    likelihood(work, chain.squares, scale, seen);
+
+    float* const gradient = part.gradient.zeros(WEIGHT_COUNT);
+    passes.tangent(work.direction);
+    float* const tilde = passes.features[3];
+    work.readout.tilde(graph, features, passes.features[2], work.energy_bar, chain.weights, gradient, tilde);
+    for (int head = 0; head < 2; ++head)
+        work.heads[head].backward(HEADS[head], chain.weights, chain.back, features, N,
+                                  work.deviation_tilde + head * N, gradient, tilde);
+    work.readout.back(tilde, N);
+    passes.adjoint_tangent(gradient);
+}
+
+// One evaluation of each of K chains with its own weights [K, WEIGHTS]; gradient as these, seen [K] in 4 doubles.
+EXPORT void potential_run(const Data* data, int64_t chains, int64_t batch, int squares, const int64_t* frames,
+                          const float* forward, const float* mask, double scale, float* out, Seen* seen,
+                          int64_t threads) {
+    set_threads(int(threads));
+    parallel(chains, [&](long k) {
+        Chain* chain = make_chain(*data, int(batch), squares != 0);
+        memcpy(weights(*chain), forward + k * WEIGHTS, 4 * WEIGHTS);
+        prepare(*chain);
+        Seen& total = seen[k] = {0, 0, 0, 0};
+        for (int part = 0; part < parts(*chain); ++part) {
+            Seen own;
+            const float* masks = mask ? mask + k * batch * data->atoms * CHANNELS : nullptr;
+            evaluate(*chain, part, frames + k * batch, scale, masks, own);
+            total.log_p += own.log_p, total.wrong += own.wrong, total.sigma += own.sigma, total.atoms += own.atoms;
+            for (long i = 0; i < WEIGHTS; ++i) out[k * WEIGHTS + i] += gradient(*chain, part)[i];
+        }
+        free_chain(chain);
+    });
+}
+
+}  // namespace equibayes

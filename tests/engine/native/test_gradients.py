@@ -1,0 +1,111 @@
+"""û and its gradient in C++ against the reference in double precision."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from equibayes.bayes.model import StochasticModel
+from equibayes.bayes.potential import Potential
+from equibayes.bayes.prior import CentredNormal, Flat, StandardNormal
+from equibayes.engine import selftest
+from equibayes.engine.native.compile import why_no_compiler
+from equibayes.engine.native.potential import NativePotential
+from equibayes.network.config import NetworkConfig
+
+if why_no_compiler():
+    pytest.skip(str(why_no_compiler()), allow_module_level=True)
+
+MIXED = NetworkConfig(
+    l_max=2,
+    num_features=[10, 3, 2],
+    num_layers=3,
+    num_bessels=5,
+    radial_mlp_width=12,
+    per_type_energy_shifts_trainable=True,
+    **selftest.SCALES,
+)
+TINY = NetworkConfig(
+    l_max=1, parity=False, num_features=[4, 2], num_layers=2, radial_mlp_width=8, radial_mlp_depth=1, **selftest.SCALES
+)
+MOLECULES = [selftest.cluster(9, 8), selftest.cluster(7, 9), selftest.cluster(1, 10)]
+
+
+class Case:
+    """The same potential in both ways; frames of each chain."""
+
+    def __init__(self, config, frames, prior=None, **options):
+        self.model = StochasticModel(config)
+        self.reference, self.single = (
+            Potential(self.model, selftest.data(frames, config, dtype, "cpu"), prior or StandardNormal(), **options)
+            for dtype in (torch.float64, torch.float32)
+        )
+        self.flat = selftest.weights(self.model, 2, 2)
+        self.frames = torch.tensor([[0, 1, 2], [1, 1, 0]]) % len(frames)
+
+    def found(self, mask=None):
+        return NativePotential(self.single)(self.flat.float(), self.frames, None if mask is None else mask.float())
+
+    def check(self, mask=None):
+        found, expected = self.found(mask), self.reference(self.flat, self.frames, mask)
+        for name in ("potential", "log_likelihood", "force_mae", "force_sigma"):
+            assert selftest.relative(getattr(found, name), getattr(expected, name)) < 1e-6, name
+        assert selftest.relative(found.gradient, expected.gradient) < 1e-5
+        ours, theirs = (self.model.layout.views(each.gradient.double()) for each in (found, expected))
+        for name in ours:
+            assert selftest.relative(ours[name], theirs[name]) < 1e-5, name
+
+
+@pytest.mark.parametrize("config", [TINY, MIXED], ids=["tiny", "mixed"])
+def test_molecules_of_several_sizes_and_an_isolated_atom(config):
+    Case(config, MOLECULES).check()
+
+
+def test_atoms_that_meet_their_own_images():
+    Case(MIXED, [selftest.crystal(6, 4.0, 6), selftest.crystal(2, 3.0, 7)]).check()
+
+
+def test_atoms_without_any_neighbours():
+    lonely = replace(selftest.cluster(3, 5), positions=np.diag([0.0, 50.0, 100.0]))
+    Case(TINY, [lonely, selftest.cluster(1, 10)]).check()
+
+
+def test_energy_without_a_label_counts_by_its_forces():
+    Case(TINY, [replace(MOLECULES[0], energy=None), MOLECULES[1]]).check()
+
+
+def test_dropout():
+    case = Case(MIXED, MOLECULES, Flat())
+    generator = torch.Generator().manual_seed(0)
+    mask = (torch.rand(2, 3 * 9, 10, generator=generator, dtype=torch.float64) > 0.3) / 0.7
+    case.check(mask)
+    assert not torch.equal(case.found(mask).gradient, case.found().gradient)
+
+
+def test_squared_errors_and_a_centred_prior():
+    size = StochasticModel(TINY).layout.size
+    center, width = torch.linspace(-1, 1, size).double(), torch.linspace(0.5, 2, size).double()
+    Case(TINY, MOLECULES, CentredNormal(center, width), objective="squares").check()
+
+
+@pytest.mark.parametrize("cpu", ["avx2", "sse"])
+def test_vectors_of_other_widths(cpu, monkeypatch):
+    monkeypatch.setenv("EQUIBAYES_CPU", cpu)
+    Case(TINY, MOLECULES).check()
+
+
+def test_same_bits_with_any_number_of_threads():
+    """A frame of more atoms than a block, and one that is divided."""
+    case = Case(TINY, [selftest.cluster(80, 11), *MOLECULES[:2]])
+    before = torch.get_num_threads()
+    try:
+        runs = []
+        for threads in (1, 2, 3, 1):
+            torch.set_num_threads(threads)
+            runs.append(case.found())
+    finally:
+        torch.set_num_threads(before)
+    case.check()
+    assert all(torch.equal(run.gradient, runs[0].gradient) for run in runs)
+    assert all(torch.equal(run.potential, runs[0].potential) for run in runs)
