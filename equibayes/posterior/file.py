@@ -167,7 +167,7 @@ def load(path: str | Path, *, check_calibration: bool = True) -> Posterior:
             tangent=tensors.get("tangent"),
             network=build(NetworkConfig, header["network"], where="network"),
             reference=EnergyReference.from_dict(header["energy_reference"]),
-            engine=header.get("engine", ""),
+            engine=expect.text(header.get("engine", ""), "engine"),
             **{name: header[name] for name in PLAIN},
         )
         _check_header(posterior)
