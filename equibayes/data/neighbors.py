@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from equibayes.errors import InputError
+from equibayes.plural import counted
 
 MOST_NEIGHBORS = 100_000
 """Of an atom; the densest crystal has a thousand within 12 Å."""
@@ -43,7 +44,7 @@ def neighbor_list(positions: np.ndarray, cell: np.ndarray, pbc: np.ndarray, r_ma
     crowd = len(positions) * 4 / 3 * np.pi * r_max**3 / max(volume, 1e-300)
     if crowd > MOST_NEIGHBORS:
         raise InputError(
-            f"{len(positions)} atoms in a cell of {volume:.3g} Å³: about {crowd:.1g} neighbours each within {r_max:g} Å; "
+            f"{counted(len(positions), 'atom')} in a cell of {volume:.3g} Å³: about {crowd:.1g} neighbours each within {r_max:g} Å; "
             "correct the cell, or lower network.r_max"
         )
     finder = Vesin(cutoff=float(r_max), full_list=True, sorted=True, n_threads=1)

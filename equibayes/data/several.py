@@ -12,6 +12,7 @@ from equibayes.data.files import one_line
 from equibayes.data.read import read
 from equibayes.data.specs import parse_spec
 from equibayes.errors import InputError, InputWarning
+from equibayes.plural import counted
 
 Given = Dataset | str | Path
 """A data set, or DATA as users write it; `*`, `?`, `[…]` and `**` match file names."""
@@ -108,8 +109,8 @@ def _repeats(parts: Sequence[Dataset]) -> list[str]:
         again = [(source, seen[digest]) for digest, source in digests if digest in seen]
         if again:
             messages.append(
-                f"{part.name}: {len(again)} frames repeat the geometry of one in another file ({again[0][0]} = "
-                f"{again[0][1]}) and count twice; leave them out"
+                f"{part.name}: {counted(len(again), 'frame')} with the geometry of one in another file ({again[0][0]} = "
+                f"{again[0][1]}); they count twice: leave them out"
             )
         seen |= dict(digests)
     return messages

@@ -29,6 +29,7 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number
 from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
+from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.jacobian import Progress, Rows, rows_of
 from equibayes.posterior.linear_regression import Regression, gram
@@ -188,7 +189,9 @@ def _as_many_as_fit(train: Dataset, say: Callable[[str], None]) -> Dataset:
     if labels[-1] <= MOST_LABELS:
         return train
     count = max(1, int(len(train) * MOST_LABELS / labels[-1]))
-    say(f"{len(train)} frames have {labels[-1]} labels; {count} of them are used (at most {MOST_LABELS} labels)")
+    say(
+        f"{labels[-1]} labels in {counted(len(train), 'frame')}; {count} of them are used (at most {MOST_LABELS} labels)"
+    )
     return train.subset(np.unique(np.linspace(0, len(train) - 1, count).astype(int)))
 
 

@@ -13,6 +13,7 @@ from equibayes.data.elements import atomic_number
 from equibayes.data.graph import check_species
 from equibayes.data.several import Given, read_all
 from equibayes.errors import InputError, InputWarning
+from equibayes.plural import counted
 from equibayes.run.settings import SampleConfig
 
 Validation = Given | Sequence[Given] | float | None
@@ -77,7 +78,7 @@ def _unseen(validation: Dataset, train: Dataset) -> Dataset:
     pair = f"{validation[first].source} = {again[first]}"
     if not len(kept):
         raise InputError(f"{validation.name}: all of its frames are training frames too ({pair}); give others")
-    count = f"{len(validation) - len(kept)} of {len(validation)} frames"
+    count = f"{len(validation) - len(kept)} of {counted(len(validation), 'frame')}"
     message = f"{validation.name}: {count} are training frames too ({pair}) and are left out"
     warnings.warn(message, InputWarning, stacklevel=3)
     left = validation.subset(kept).noted(message)

@@ -12,6 +12,7 @@ from equibayes.config import build, check, merge, section, setting
 from equibayes.errors import InputError, one_line
 from equibayes.network.config import PRESETS as NETWORKS
 from equibayes.network.config import NetworkConfig
+from equibayes.plural import counted
 from equibayes.sampling.minibatch import steps_per_epoch
 from equibayes.sampling.schedule import BurnIn, Cycles, Schedule, whole_epochs
 from equibayes.sampling.sghmc import Integrator, Mass, SGHMCConfig
@@ -191,7 +192,9 @@ class SampleConfig:
             )
         steps = self.burn_in.steps + -(-self.samples // self.chains) * self.cycles.length
         if steps > MOST_STEPS:
-            raise InputError(f"{steps} steps in all: at most {MOST_STEPS:g}; lower burn_in.steps or cycles.length")
+            raise InputError(
+                f"{counted(steps, 'step')} in all: at most {MOST_STEPS:g}; lower burn_in.steps or cycles.length"
+            )
 
     def schedule(self, data_size: int) -> Schedule:
         """The schedule for N training configurations, with phases of whole epochs unless these are too long."""

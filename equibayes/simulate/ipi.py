@@ -91,7 +91,7 @@ class _Protocol(IPIProtocol):
         count = self._count("a number of atoms", 2**31)
         if count != atoms:
             raise InputError(
-                f"the other program has {count} atoms, the start structure {atoms}; use the same file for both"
+                f"the other program has {counted(count, 'atom')}, the start structure {atoms}; use the same file for both"
             )
         return cell, self.recv((atoms, 3), np.float64) * units.Bohr
 

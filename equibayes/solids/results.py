@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from equibayes.plural import counted
 from equibayes.solids.properties import SIGMA, Properties
 
 TITLES = {
@@ -66,7 +67,7 @@ def describe(found: Properties) -> str:
     """One line: the crystal and its symmetry."""
     crystal = found.crystal
     formula = crystal.primitive.get_chemical_formula(empirical=True)
-    size = f"{len(crystal.primitive)} atoms in the primitive cell" if len(crystal.primitive) > 1 else "1 atom per cell"
+    size = f"{counted(len(crystal.primitive), 'atom')} in the primitive cell"
     return f"{formula}, {crystal.system}, {crystal.space_group} ({crystal.number}), {size}"
 
 

@@ -117,7 +117,12 @@ def test_whether_the_chains_descend(file: Path, capsys: pytest.CaptureFixture[st
     verdict = {name: value for name, value in load(file).verdict.items() if name != "stationarity"}
     out = explained(changed(file, verdict=verdict), capsys)
     assert "cannot be told: u at the ends of cycles was not recorded by the version that sampled it" in out
-    measured = {"potential_drift": -630.0, "potential_scatter": 148.0, "moving": ["potential"]}
+    measured = {
+        "potential_drift": -630.0,
+        "potential_drift_error": 9.0,
+        "potential_scatter": 148.0,
+        "moving": ["potential"],
+    }
     moves = {**verdict, "stationarity": measured, "warnings": ["more cycles would tell", "lower cycles.peak"]}
     out = explained(changed(file, verdict=moves), capsys)
     assert out.endswith("note         more cycles would tell\n             lower cycles.peak\n")

@@ -52,7 +52,7 @@ def test_everything(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["properties", *argv]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert "Cu, cubic, Fm-3m (225), 1 atom per cell" in out
+    assert "Cu, cubic, Fm-3m (225), 1 atom in the primitive cell" in out
     assert "property equation of state" in out, "progress"
     values = json.loads(files["json"].read_text())
     assert values["posterior"] == "copper.posterior"

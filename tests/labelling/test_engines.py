@@ -115,7 +115,7 @@ def test_radicals_and_what_does_not_converge() -> None:
     with Labeller("pyscf", {"basis": "sto-3g", "max_cycle": 1}) as labeller:
         answer = labeller.label(hydroxyl)
     assert isinstance(answer, Refusal)
-    assert "not self-consistent after 1 cycles" in answer.reason
+    assert "not self-consistent after 1 cycle" in answer.reason
 
 
 def test_faster_linear_algebra_is_used_where_it_is_installed() -> None:

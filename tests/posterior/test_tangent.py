@@ -185,5 +185,5 @@ def test_many_labels_are_thinned(plain: Posterior, data: Dataset, monkeypatch: p
     monkeypatch.setattr("equibayes.posterior.tangent.MOST_LABELS", 100)
     known, held = split_known(marks_of(plain), data)
     found = refine(plain, known, held, draws=1, say=said.append)
-    assert said == ["16 frames have 448 labels; 3 of them are used (at most 100 labels)"]
+    assert said == ["448 labels in 16 frames; 3 of them are used (at most 100 labels)"]
     assert found.verdict["tangent"]["frames"] == 3

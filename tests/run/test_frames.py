@@ -84,7 +84,7 @@ def test_files_that_do_not_belong_together() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         read_all(["a.xyz", moved(frames[8:], 9.0 * 0.3)])
-    with pytest.warns(InputWarning, match=r"^a\.xyz@5:: 3 frames repeat the geometry of one in another file \(a\.xyz"):
+    with pytest.warns(InputWarning, match=r"^a\.xyz@5:: 3 frames with the geometry of one in another file \(a\.xyz"):
         read_all(["a.xyz", "a.xyz@5:"])
 
 

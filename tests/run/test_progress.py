@@ -98,12 +98,12 @@ def test_time_left_before_the_first_record(capsys: pytest.CaptureFixture[str], m
 
 def test_length_of_a_run_is_told_before_it_starts(capsys: pytest.CaptureFixture[str]) -> None:
     frame = ethanol_frames(1)[0]
-    announce(Dataset([frame] * 1000, "few"), sample_config("quick"))
+    announce(Dataset([frame] * 1000, "few"), None, sample_config("quick"))
     assert capsys.readouterr().out.splitlines() == [
         "4 chains, 6050 steps (5082 burn-in), 8 samples; 970 frames to learn from, 30 held back",
         "6050 steps instead of 5500: phases are rounded up to whole epochs",
     ]
-    announce(Dataset([frame] * 90_030, "many"), sample_config("quick"))
+    announce(Dataset([frame] * 90_030, "many"), None, sample_config("quick"))
     assert capsys.readouterr().out.splitlines() == [
         "4 chains, 5500 steps (5000 burn-in), 8 samples; 90000 frames to learn from, 30 held back",
         "note: the burn-in is shorter than an epoch of 22500 steps and sees 22 % of the frames; raise burn_in.steps to "

@@ -226,7 +226,7 @@ def test_wrong_settings_are_refused(wrong):
 def test_wrong_shapes_are_refused():
     with pytest.raises(InputError, match="chains, parameters"):
         sghmc.init(torch.zeros(3))
-    with pytest.raises(InputError, match="chain identities"):
+    with pytest.raises(InputError, match="1 chain identity for 2 chains"):
         sghmc.init(torch.zeros(2, 3), NoiseKey(0, [0]))
 
 
