@@ -207,7 +207,7 @@ class Loop:
         record["failed"] = state.failed.tolist()
         due = self.rhythm.validations and (look.plan.collect or number % self.rhythm.validations == 0)
         if chains.validation is not None and due:
-            record |= validate(model, state.sampler.position, chains.validation, ~state.failed)
+            record |= validate(model, state.sampler.position, chains.validation, ~state.failed, engine=state.engine)
         state.history.append(record)
         self.store.record(record)
         self.display.show(record)
