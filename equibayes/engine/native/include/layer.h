@@ -70,6 +70,11 @@ struct Layer {
     const long *radial, *radial_back;  // places of the weights of the radial network and of the transposed ones
 };
 
+// Numbers from `from` to `to` − 1 of the weights.
+struct Range {
+    long from, to;
+};
+
 // Places of the weights and biases of a head, and of its transposed weights.
 struct Head {
     long weight[3], bias[3], back[2];
