@@ -50,10 +50,10 @@ def water(per_side: int) -> Atoms:
     return box
 
 
-def silicon(cells: int) -> Atoms:
+def silicon(cells: int, seed: int = 0) -> Atoms:
     """8·cells³ atoms."""
     atoms = bulk("Si", cubic=True).repeat(cells)
-    atoms.rattle(0.05, seed=0)
+    atoms.rattle(0.05, seed=seed)
     return atoms
 
 

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 from ase import Atoms
-from ase.build import bulk
 from command import number_table, parse, ran_job, save
 from contestants import BATCH, Official, Ours, ethanol_config, ethanol_frames, species_of
-from lammps_md import water
+from lammps_md import posterior_for, silicon, water
 from measure import in_fresh_process, summary
-from predict import SAMPLES, posterior_of
+from predict import SAMPLES
 from provenance import RESULTS
 from rich.console import Console
 
@@ -47,8 +46,6 @@ from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.schedule import StepPlan
 from equibayes.simulate.calculator import Calculator
 
-STEPS = 20
-"""Of the sampler, in one call."""
 Call = Callable[[], Any]
 
 
@@ -97,12 +94,26 @@ def peak() -> Call:
     return lambda: library.multiply_and_add(TIMES)
 
 
+class TimedLibrary:
+    """Notes the processor time of every gradient, without what Python does before and after."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library, self.seconds = library, []
+
+    def potential_run(self, *arguments: Any) -> None:
+        start = time.process_time()
+        self.library.potential_run(*arguments)
+        self.seconds.append(time.process_time() - start)
+
+
 def efficiency(name: str, what: str, chains: int, rounds: int) -> dict[str, Any]:
     """Operations of a gradient, counted while it runs, as a share of what the vector units could do meanwhile."""
     counted = in_fresh_process(__file__, {"name": name, "what": what})["operations"] * chains
     native, position, indices = gradient_of(name, what, chains)
-    rows = processor_time({"gradient": lambda: native(position, indices), "peak": peak()}, 3 * rounds)
-    speed = counted / rows["gradient"]["best"]
+    timed = TimedLibrary(native.module.library)
+    native.module = replace(native.module, library=timed)
+    rows = processor_time({"gradient": lambda: native(position, indices), "peak": peak()}, 5 * rounds)
+    speed = counted / min(timed.seconds)
     limit = 24 * target().width * TIMES / rows["peak"]["best"]
     return {
         "preset": name,
@@ -149,52 +160,46 @@ def potential_of(frames: list[Structure], config: NetworkConfig) -> Potential:
 
 
 def training_step(name: str, chains: int, rounds: int, compiled: bool) -> dict[str, Any]:
-    """Gradient of û of K chains with 4 molecules each; official: of one network."""
+    """Gradient of û of K chains with 4 molecules each; native: whole steps; official: gradient of one network."""
     official, ours = Official(name), Ours(name, chains)
-    native, position, indices = gradient_of(name, "ethanol", chains)
-    calls: dict[str, Call] = {
-        "native": lambda: native(position, indices),
-        "torch": ours.step,
-        "official, eager": official.step,
-    }
+    native, _ = steppers(name, chains, ethanol_frames(), 2)
+    calls: dict[str, Call] = {"native": native, "torch": ours.step, "official, eager": official.step}
     if compiled:
         calls["official, compiled"] = Official(name, mode="compile").step
     rows = processor_time(calls, rounds)
-    sets = {each: 1 if each.startswith("official") else chains for each in rows}
+    sets = {"native": 2 * chains, "torch": chains}
     per_set = {
-        each: {key: row[key] / (sets[each] if key in ("seconds", "best") else 1) for key in row}
+        each: {key: row[key] / (sets.get(each, 1) if key in ("seconds", "best") else 1) for key in row}
         for each, row in rows.items()
     }
     return {"preset": name, "chains": chains, "per_weight_set": with_ratios(per_set, "native")}
 
 
-def sampler_steps(name: str, chains: int, rounds: int) -> dict[str, Any]:
-    """Whole steps: minibatch, gradient, noise and update, `STEPS` of them."""
-    potential = potential_of(list(bundled_ethanol()[:200]), ethanol_config(name))
-    model, key = potential.model, NoiseKey(0, range(chains))
+def steppers(name: str, chains: int, frames: list[Structure], count: int) -> tuple[Call, Call]:
+    """`count` whole steps (minibatch, gradient, noise and update) by the compiled engine and by the reference."""
+    potential = potential_of(frames, ethanol_config(name))
+    model, key, config = potential.model, NoiseKey(0, range(chains)), sghmc.SGHMCConfig()
     rng = np.random.default_rng(0)
-    plans = [StepPlan(1e-3, 1.0, "burn_in", i, -1, False, False) for i in range(STEPS)]
-    stretch = Stretch(0, plans, torch.from_numpy(rng.integers(0, 200, (STEPS, chains, BATCH))))
-    rates = torch.full((STEPS, chains), 1e-3, dtype=torch.float64)
+    # steps so small that the weights stay where they are
+    plans = [StepPlan(1e-8, 1.0, "burn_in", i, -1, False, False) for i in range(count)]
+    stretch = Stretch(0, plans, torch.from_numpy(rng.integers(0, len(frames), (count, chains, BATCH))))
+    rates = torch.full((count, chains), 1e-8, dtype=torch.float64)
     states = [sghmc.init(model.layout.start(chains, 0)) for _ in range(2)]
-    module = load(model, steps=True)
-    native = NativeStepper(potential, states[0], key, sghmc.SGHMCConfig(), module=module)
-    reference = reference_stepper(potential, states[1], key, sghmc.SGHMCConfig())
-    calls = {"native": lambda: native.advance(stretch, rates), "torch": lambda: reference.advance(stretch, rates)}
-    return {
-        "preset": name,
-        "chains": chains,
-        "steps": STEPS,
-        "rows": with_ratios(processor_time(calls, rounds), "native"),
-    }
+    native = NativeStepper(potential, states[0], key, config, module=load(model, steps=True))
+    reference = reference_stepper(potential, states[1], key, config)
+    return lambda: native.advance(stretch, rates), lambda: reference.advance(stretch, rates)
+
+
+def sampler_steps(name: str, chains: int, steps: int, rounds: int) -> dict[str, Any]:
+    """The whole loop with 200 frames to choose from, that many steps at a time."""
+    native, reference = steppers(name, chains, list(bundled_ethanol()[:200]), steps)
+    rows = processor_time({"native": native, "torch": reference}, rounds)
+    return {"preset": name, "chains": chains, "steps": steps, "rows": with_ratios(rows, "native")}
 
 
 def calculator_call(name: str, what: str, atoms: Atoms, rounds: int) -> dict[str, Any]:
     """Energy, forces and deviations by k = 8 samples of atoms that move a little between calls."""
-    types = sorted(set(atoms.symbols))
-    own = {"type_names": types, "avg_num_neighbors": 12.0, "per_type_energy_scales": 1.0}
-    model = StochasticModel(ethanol_config(name) if what == "ethanol" else preset(name, **own))
-    posterior = posterior_of(model, model.layout.start(SAMPLES, 0))
+    posterior = posterior_for(atoms, name, SAMPLES)
     calls = {engine: moving(posterior, atoms, engine) for engine in ("native", "reference")}
     rows = processor_time(calls, rounds)
     return {"preset": name, "what": what, "atoms": len(atoms), "k": SAMPLES, "rows": with_ratios(rows, "native")}
@@ -216,27 +221,24 @@ def moving(posterior: Any, atoms: Atoms, engine: str) -> Call:
     return call
 
 
+def idle() -> bool:
+    """Whether nothing else runs: two threads that must wait for other processes say nothing."""
+    return os.getloadavg()[0] < 1.5
+
+
 def two_threads(name: str, chains: int, rounds: int) -> dict[str, Any]:
-    """Wall time of the same steps with one and two threads; the machine must be otherwise idle."""
-    native = NativePotential(potential_of(ethanol_frames(), ethanol_config(name)))
-    position = native.potential.model.layout.start(chains, 0)
-    indices = torch.arange(BATCH).expand(chains, -1)
+    """Wall time of the same steps with one and two threads, on an idle machine."""
+    steps, _ = steppers(name, chains, ethanol_frames(), 20)
     times: dict[int, list[float]] = {1: [], 2: []}
-    for _ in range(20 * rounds):
+    for _ in range(4 * rounds):
         for threads, found in times.items():
             torch.set_num_threads(threads)
             start = time.perf_counter()
-            native(position, indices)
+            steps()
             found.append(time.perf_counter() - start)
     torch.set_num_threads(1)
     best = {threads: min(found) for threads, found in times.items()}
     return {"preset": name, "chains": chains, "best_wall_seconds": best, "speed_up": best[1] / best[2]}
-
-
-def silicon(cells: int, seed: int = 0) -> Atoms:
-    atoms = bulk("Si", cubic=True).repeat(cells)
-    atoms.rattle(0.05, seed=seed)
-    return atoms
 
 
 def show(result: dict[str, Any], console: Console) -> None:
@@ -253,7 +255,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     for part in result["training_step"]:
         add(f"gradient per weight set, {part['preset']}, K = {part['chains']}", part["per_weight_set"])
     for part in result["sampler"]:
-        add(f"{STEPS} whole steps, {part['preset']}, K = {part['chains']}", part["rows"])
+        add(f"{part['steps']} whole steps, {part['preset']}, K = {part['chains']}", part["rows"])
     for part in result["calculator"]:
         add(f"calculator, {part['what']}, {part['preset']}, k = {SAMPLES}", part["rows"])
     console.print(table)
@@ -284,9 +286,8 @@ def draw(result: dict[str, Any], path: Path) -> None:
         axes = grid[0, 0]
         for place, (_, name, ratio) in enumerate(reversed(bars)):
             axes.barh(place, ratio, color=series(CONTESTANTS.index(name))["color"])
-            axes.text(ratio * 1.05, place, f"{ratio:.0f}" if ratio > 10 else f"{ratio:.1f}", va="center")
+            axes.text(ratio + 0.3, place, f"{ratio:.0f}" if ratio > 10 else f"{ratio:.1f}", va="center")
         axes.set_yticks(range(len(bars)), [f"{title}: {name}" for title, name, _ in reversed(bars)])
-        axes.set_xscale("log")
         axes.set_xlabel("processor time over that of the compiled engine")
         picture.savefig(path)
 
@@ -324,10 +325,13 @@ def main() -> None:
         "training_step": [
             training_step(*each, rounds, compiled=not quick and each == ("small", 1)) for each in training
         ],
-        "sampler": [sampler_steps(*each, rounds) for each in ([("tiny", 2)] if quick else [("small", 4)])],
+        "sampler": [
+            sampler_steps(*each, rounds)
+            for each in ([("tiny", 2, 20)] if quick else [("small", 4, 20), ("paper", 8, 2)])
+        ],
         "calculator": [calculator_call(*each, max(1, rounds // 2)) for each in calls],
         "efficiency": [efficiency(*each, rounds) for each in shares],
-        "two_threads": [two_threads("tiny" if quick else "small", 4, rounds)],
+        "two_threads": [two_threads("tiny" if quick else "small", 4, rounds)] if idle() else [],
     }
     show(result, Console())
     save(result, options, "native-cpu.json", ("torch", "numpy", "nequip", "e3nn", "vesin", "ase"))

@@ -185,9 +185,9 @@ def reference_stepper(
     return ReferenceStepper(density, state, key, sampler, potential.data_size, average, blocks, engine)
 
 
-def make_predictor(model: StochasticModel, samples: torch.Tensor) -> Predictor:
-    """Predictions with the weights `samples` [k, P], on their device."""
-    choice = choose(model.config, samples.device, samples.dtype)
+def make_predictor(model: StochasticModel, samples: torch.Tensor, *, begun: str | None = None) -> Predictor:
+    """Predictions with the weights `samples` [k, P], on their device; begun: by the engine of a run."""
+    choice = choose(model.config, samples.device, samples.dtype, begun=begun)
     if choice.engine == "triton":
         from equibayes.engine.triton.model import TritonModel
         from equibayes.engine.triton.precompile import precompile

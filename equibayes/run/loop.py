@@ -228,7 +228,7 @@ class Loop:
             record |= stationarity.at_the_end(chains.potential, position, fixed, look.plan.temperature)
         due = self.rhythm.validations and (look.plan.collect or number % self.rhythm.validations == 0)
         if chains.validation is not None and due:
-            record |= validate(model, state.sampler.position, chains.validation, ~state.failed)
+            record |= validate(model, state.sampler.position, chains.validation, ~state.failed, engine=state.engine)
         weights = state.sampler.position if state.average is None else state.average
         state.waited = self.patience.look(state.waited, record, weights)
         state.history.append(record)

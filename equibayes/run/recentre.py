@@ -29,7 +29,9 @@ def recentre(model: StochasticModel, position: torch.Tensor, data: ResidentData)
     atoms = data.frames.num_atoms[numbers, 0] * labels.isfinite()
     if not atoms.any():
         return
-    error = (labels - in_parts(model, position, data, numbers).energy).nan_to_num(0.0)
+    error = (labels - in_parts(lambda graph: model(position, graph), len(position), data, numbers).energy).nan_to_num(
+        0.0
+    )
     offset = (error * atoms).sum(1) / atoms.square().sum()
     common = offset[:, None] * atoms
     offset *= common.square().sum(1) > (error - common).square().sum(1)

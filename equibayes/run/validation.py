@@ -1,5 +1,6 @@
 """Errors of the chains on held-back frames."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -8,8 +9,12 @@ import torch
 from equibayes.bayes.likelihood import log_likelihood
 from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.potential import force_summary
+from equibayes.data.graph import Graph
 from equibayes.data.resident import ResidentData
+from equibayes.engine.select import make_predictor
 from equibayes.run.records import round_significant
+
+Evaluate = Callable[[Graph], ModelOutput]
 
 # force components whose predictions are recorded, to see whether the chains agree (weights have symmetries)
 PROBES = 16
@@ -19,16 +24,22 @@ EDGES_AT_ONCE = 100_000
 
 @torch.no_grad()
 def validate(
-    model: StochasticModel, position: torch.Tensor, data: ResidentData, good: torch.Tensor | None = None
+    model: StochasticModel,
+    position: torch.Tensor,
+    data: ResidentData,
+    good: torch.Tensor | None = None,
+    *,
+    engine: str | None = None,
 ) -> dict[str, Any]:
     """Errors on held-back frames, one number per chain; eV and Å.  `probes` are predicted force components,
     [K][PROBES].
 
     The error of the mean over chains leaves out those that are not `good` [K].  `validation_energy_unlearned` is the
-    error of the energy reference alone and `validation_force_unlearned` that of zero forces, for comparison.
+    error of the energy reference alone and `validation_force_unlearned` that of zero forces, for comparison.  engine:
+    what the run is made with.
     """
     graph, labels = data.batch(torch.arange(len(data), device=position.device)[None])
-    output = in_parts(model, position, data)
+    output = in_parts(evaluation_of(model, position, engine), len(position), data)
     mae, sigma = force_summary(output, graph, labels)
     real = graph.real[0].nonzero().flatten()
     components = output.forces[:, real].flatten(1)
@@ -64,15 +75,22 @@ def mean_force_error(
     return round_significant(float((forces - labels.forces[0])[real].abs().mean()))
 
 
-def in_parts(
-    model: StochasticModel, position: torch.Tensor, data: ResidentData, numbers: torch.Tensor | None = None
-) -> ModelOutput:
-    """The model's output for frames (all, or by number), a few at a time: thirty frames of 160 atoms with eight chains
-    need 80 GB."""
+def evaluation_of(model: StochasticModel, position: torch.Tensor, engine: str | None) -> Evaluate:
+    """The model with weights [K, P]: on a CPU by the engine of the run."""
+    predictor = None if position.is_cuda else make_predictor(model, position, begun=engine)
+    if predictor is None or not predictor.fused:
+        return lambda graph: model(position, graph)
+    weights, fused = model.layout.forward_weights(position), predictor
+    return lambda graph: fused.forward(weights, graph)
+
+
+def in_parts(evaluate: Evaluate, chains: int, data: ResidentData, numbers: torch.Tensor | None = None) -> ModelOutput:
+    """The output for frames (all, or by number), a few at a time: thirty frames of 160 atoms with eight chains need
+    80 GB."""
     edges = data.frames.sender[0].numel()
-    few = max(1, EDGES_AT_ONCE // (edges * len(position)))
+    few = max(1, EDGES_AT_ONCE // (edges * chains))
     if numbers is None:
-        numbers = torch.arange(len(data), device=position.device)
-    parts = [model(position, data.batch(own[None])[0]) for own in numbers.split(few)]
+        numbers = torch.arange(len(data), device=data.forces.device)
+    parts = [evaluate(data.batch(own[None])[0]) for own in numbers.split(few)]
     # the second axis of all outputs is atoms or structures
     return ModelOutput(*(torch.cat([getattr(part, each.name) for part in parts], 1) for each in fields(ModelOutput)))

@@ -10,6 +10,7 @@ from equibayes.posterior.file import load
 from equibayes.posterior.sample import sample
 from equibayes.posterior.summary import PosteriorSummary
 from equibayes.run.interrupt import Interrupted
+from equibayes.run.validation import validate
 from equibayes.sampling import sghmc
 from tests.runs import Listener, ethanol_frames, runner_of, small_config
 
@@ -98,3 +99,17 @@ def test_the_engine_is_recorded_in_the_posterior(tmp_path):
     sample(ethanol_frames(), SHORT, output=path, device="cpu")
     assert load(path).engine == f"native-{target().name}"
     assert f"engine native-{target().name}" in str(PosteriorSummary(path))
+
+
+def test_held_back_frames_are_evaluated_by_the_engine_of_the_run(monkeypatch):
+    """The same errors, to the rounding of float32."""
+    chains = trial().chains
+    model, frames, theta = chains.potential.model, chains.validation, chains.start
+    found = validate(model, theta, frames, engine=f"native-{target().name}")
+    monkeypatch.setattr(type(model), "__call__", None)  # the reference would call it
+    assert validate(model, theta, frames, engine=f"native-{target().name}") == found
+    monkeypatch.undo()
+    monkeypatch.setenv(VARIABLE, "auto")
+    expected = validate(model, theta, frames, engine="reference")
+    for name, values in expected.items():
+        assert torch.allclose(torch.tensor(found[name]), torch.tensor(values), rtol=2e-3, atol=1e-5), name

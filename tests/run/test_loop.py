@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from equibayes.bayes.model import ModelOutput
+from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.bayes.prior import CentredNormal, Flat, StandardNormal
 from equibayes.data import Dataset, Structure
@@ -349,14 +349,14 @@ def test_held_back_frames_are_evaluated_in_parts(data: Dataset, monkeypatch: pyt
     frames, theta = prepared.resident(prepared.validation, "cpu"), prepared.model.layout.start(2, 0, torch.float64)
     whole = validation.validate(prepared.model, theta, frames)
     sizes = []
-    call = prepared.model.__call__
 
-    def counting(position: torch.Tensor, graph: Graph) -> ModelOutput:
-        sizes.append(graph.num_atoms.shape[1])
-        return call(position, graph)
+    class Counting(StochasticModel):
+        def __call__(self, flat: torch.Tensor, graph: Graph, **options: Any) -> ModelOutput:
+            sizes.append(graph.num_atoms.shape[1])
+            return super().__call__(flat, graph, **options)
 
     monkeypatch.setattr(validation, "EDGES_AT_ONCE", 3 * 2 * frames.frames.sender[0].numel())
-    assert validation.validate(counting, theta, frames) == whole  # type: ignore[arg-type]
+    assert validation.validate(Counting(prepared.network), theta, frames) == whole
     assert sizes == [3, 3, 1]
 
 

@@ -78,7 +78,7 @@ def build(
             path.parent.mkdir(exist_ok=True)
             with _locked(path):
                 if not path.is_file():  # no other process made it meanwhile
-                    _write(path.parent, texts)
+                    _write(path.parent, _headers() | texts)
                     _make(path, units, say)
         _loaded[key] = ctypes.CDLL(str(path))
     return _loaded[key]
@@ -108,7 +108,7 @@ def _unit(name: str, texts: Mapping[str, str], *, slow: bool) -> Unit:
     read = [texts[each] for each in _included(name, texts)]
     chosen = target()
     flags = (SLOW if slow else FAST, f"-DWIDTH={chosen.width}", *chosen.flags, *FLAGS)
-    key = _digest([*read, _headers(), *flags, *(compiler() or ()), _version(), cpu_stamp()])
+    key = _digest([*read, *_headers().values(), *flags, *(compiler() or ()), _version(), cpu_stamp()])
     return Unit(name, len(texts[name]), flags, key)
 
 
@@ -124,8 +124,10 @@ def _included(name: str, texts: Mapping[str, str]) -> list[str]:
 
 
 @cache
-def _headers() -> str:
-    return "\n".join(path.read_text(encoding="utf-8") for path in sorted((HERE / "include").glob("*.h")))
+def _headers() -> dict[str, str]:
+    """The headers of all libraries, read once: what is compiled is what the key was made of, whatever is installed
+    meanwhile."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted((HERE / "include").glob("*.h"))}
 
 
 @cache
@@ -184,8 +186,7 @@ def _compile(command: tuple[str, ...], folder: Path, units: list[Unit]) -> None:
 
 def _start(command: tuple[str, ...], folder: Path, unit: Unit) -> Running:
     result, errors = (folder / f"{unit.name}{end}" for end in (".o", ".errors"))
-    includes = (f"-I{folder}", f"-I{HERE / 'include'}")
-    words = [*command, *unit.flags, *includes, "-c", str(folder / unit.name), "-o", str(result)]
+    words = [*command, *unit.flags, f"-I{folder}", "-c", str(folder / unit.name), "-o", str(result)]
     with errors.open("w") as file:
         return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=file), unit, result
 

@@ -214,10 +214,9 @@ class CppDialect(Dialect):
         """Groups and channels of an atom come one after the other, so each adds to the same row."""
         row = width(self.config.l_max)
         names = [sums.get(m, ("zero()", None))[0] for m in range(row)]
-        self.write(f"const vec sums[] = {{{', '.join(names)}}};")
-        factors = [sums.get(m, ("", "0"))[1] or "1" for m in range(row)]
-        self.write(f"const float factors[] = {{{', '.join(factors)}}};")
-        self.write(f"add_sums<{row}>(sums, factors, edge_row);")
+        self.write(f"const vec parts[] = {{{', '.join(names)}}};", f"const Sums<{row}> sums(parts);")
+        for m, (_, factor) in sums.items():
+            self.write(f"edge_row[{m}] += sums.of[{m}]" + (f"*({factor});" if factor else ";"))
 
     def find_row(self, name: str, size: int) -> None:
         self.let(name, f"{name}s + p*{size}" if name != "out" else f"results + p*{size}")

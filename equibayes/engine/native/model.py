@@ -119,10 +119,10 @@ class System:
             "forces": torch.empty(count, self.atoms, 3, dtype=torch.float64),
             "virial": torch.empty(count, self.structures, 3, 3, dtype=torch.float64),
             "log_sigma_energy": torch.empty(count, self.structures, dtype=torch.float64),
-            "log_sigma_forces": torch.empty(count, self.atoms),
+            "log_sigma_forces": torch.empty(count, self.atoms, dtype=torch.float32),
         }
         if channels:
-            found["features"] = torch.empty(count, self.atoms, channels)
+            found["features"] = torch.empty(count, self.atoms, channels, dtype=torch.float32)
         results = Results(**{name: tensor.data_ptr() for name, tensor in found.items()})
         mask = None if mask is None else mask.float().contiguous()
         self.library.system_predict(

@@ -19,7 +19,7 @@ from equibayes.engine.generate.pairs import geometry, pair_gradient, pair_tangen
 from equibayes.engine.generate.radial import radial_backward, radial_hidden
 from equibayes.engine.native.compile import build
 from equibayes.engine.native.dialect import CppDialect
-from equibayes.engine.native.layout import Matrix, WeightMemory
+from equibayes.engine.native.layout import ALIGNED, Matrix, WeightMemory
 from equibayes.engine.native.target import target
 from equibayes.network.config import NetworkConfig
 from equibayes.network.irreps import LayerPlan
@@ -161,6 +161,7 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
         *(f"    {_head(memory, name)}," for name in (FORCE_HEAD, ENERGY_HEAD)),
         "};",
     ]
+    lines += [f"constexpr Range SUMMED[] = {_braces(_summed(memory))};"]
     lines += ["struct BackMatrix { long place, back; int blocks, rows, columns; };"]
     lines += ["constexpr BackMatrix BACK_MATRICES[] = {"]
     with_back = [m for m in memory.matrices.values() if m.back >= 0]
@@ -178,6 +179,20 @@ def _scales(model: StochasticModel) -> str:
         f"constexpr float NEIGHBOR_NORM[] = {_braces(f'{norm!r}f' for norm in norms)};",
     ]
     return "#pragma once\n\n" + _namespace("\n".join(lines))
+
+
+def _summed(memory: WeightMemory) -> list[str]:
+    """Ranges of the gradient that are sums over blocks of pairs or atoms; other matrices are written as a whole."""
+    ranges: list[list[int]] = []
+    for name, matrix in memory.matrices.items():
+        if any(part in name for part in ("linear", "self_connection", "weight0", "weight1")):
+            continue
+        end = matrix.place + matrix.size
+        if ranges and matrix.place - ranges[-1][1] < ALIGNED:
+            ranges[-1][1] = end
+        else:
+            ranges.append([matrix.place, end])
+    return [_braces(each) for each in ranges]
 
 
 def _layer_table(

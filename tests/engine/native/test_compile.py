@@ -113,7 +113,8 @@ EXPORT float sum(const float* x) { return hsum(load(x)); }
 EXPORT long nested(int threads, long count) {
     set_threads(threads);
     std::atomic<long> total{0};
-    parallel(count, [&](long i) { parallel(7, [&](long j) { total += i * j; }); });
+    parallel(count, [&](long i) { parallel(4, [&](long j) { total += i * j; }); });
+    parallel_if_long(count, [&](long i) { parallel_if_long(3, [&](long j) { total += i * (j + 4); }); });
     return total;
 }
 """

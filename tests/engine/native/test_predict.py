@@ -101,3 +101,18 @@ def test_many_atoms_with_little_memory_and_many_threads(monkeypatch):
     for name in ("energy", "forces", "stress", "log_sigma_forces"):
         assert torch.equal(getattr(runs[0], name), getattr(runs[1], name)), name
         assert torch.equal(getattr(runs[0], name), getattr(runs[2], name)), name
+
+
+def test_whatever_torchs_default_precision_is():
+    """Other packages change it."""
+    *_, forward, native = both(TINY)
+    frame = selftest.cluster(9, 8)
+    moving = native.dynamics(forward, selftest.graph_at(frame, frame.positions, TINY.r_max))
+    moving.load(selftest.graph_at(frame, frame.positions, TINY.r_max), frame.positions)
+    expected, before = moving(frame.positions), torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = moving(frame.positions)
+    finally:
+        torch.set_default_dtype(before)
+    assert np.array_equal(found.log_sigma_forces, expected.log_sigma_forces)

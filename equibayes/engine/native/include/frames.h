@@ -86,8 +86,7 @@ struct Minibatch {
         for (const Frame* frame : frames) pairs += frame->pairs;
         graph.size(atoms, pairs);
         long slots = 0;
-        long pair_start[B + 1];
-        pair_start[0] = 0;
+        std::vector<long> pair_start(B + 1);
         for (int b = 0; b < B; ++b) pair_start[b + 1] = pair_start[b] + frames[b]->pairs;
         for (int t = 0; t < TYPES; ++t)
             for (int b = 0; b < B; ++b) {

@@ -24,34 +24,30 @@ struct Linear {
 // A table of couplings of the slots of one atom, of this thread.
 float* coupling_table(long size);
 
-// to[i] += factors[i]·(sum of the lanes of x[i]), for COUNT = 2, 4, 8, 16, 32 or 64; always in the same order
-template <int COUNT> INLINE void add_sums(const vec* x, const float* factors, float* to) {
-    if constexpr (COUNT > WIDTH) {
-        add_sums<COUNT / 2>(x, factors, to);
-        add_sums<COUNT / 2>(x + COUNT / 2, factors + COUNT / 2, to + COUNT / 2);
+// Sums of the lanes of x[first], x[first + step], …: lane i has partial sums of number i modulo COUNT.  Two vectors of
+// partial sums become one, whose lanes belong to them in turn.
+template <int COUNT> INLINE vec merged(const vec* x, int first = 0, int step = 1) {
+    if constexpr (COUNT == 1) {
+        return x[first];
     } else {
-        // two vectors of partial sums become one, whose lanes belong to them in turn
-        vec sums[COUNT];
-        for (int i = 0; i < COUNT; ++i) {
-            int reversed = 0;
-            for (int bit = 1; bit < COUNT; bit *= 2) reversed = 2 * reversed + (i & bit ? 1 : 0);
-            sums[i] = x[reversed];
-        }
-        for (int half = COUNT / 2; half; half /= 2)
-            for (int i = 0; i < half; ++i) {
-                vec low, high;
-                interleave(sums[2 * i], sums[2 * i + 1], low, high);
-                sums[i] = low + high;
-            }
-        float lanes[WIDTH];
-        store(lanes, sums[0]);
-        for (int i = 0; i < COUNT; ++i) {
-            float sum = lanes[i];
-            for (int j = i + COUNT; j < WIDTH; j += COUNT) sum += lanes[j];
-            to[i] += factors[i] * sum;
-        }
+        const vec even = merged<COUNT / 2>(x, first, 2 * step), odd = merged<COUNT / 2>(x, first + step, 2 * step);
+        vec low, high;
+        interleave(even, odd, low, high);
+        return low + high;
     }
 }
+
+// The sums of the lanes of COUNT vectors, a power of two; always in the same order.
+template <int COUNT> struct Sums {
+    float of[COUNT > WIDTH ? COUNT : WIDTH];
+
+    Sums(const vec* x) {
+        constexpr int AT_ONCE = COUNT < WIDTH ? COUNT : WIDTH;
+        for (int i = 0; i < COUNT; i += AT_ONCE) store(of + i, merged<AT_ONCE>(x + i));
+        for (int half = WIDTH / 2; half >= COUNT; half /= 2)
+            for (int i = 0; i < half; ++i) of[i] += of[i + half];
+    }
+};
 
 // The arguments of the generated functions `collect` and `give`; the names are those of engine/generate.
 struct Convolution {
@@ -72,6 +68,11 @@ struct Layer {
     Convolve collect, collect_tangent, give, give_tangent;
     Gate gate[4];  // by version
     const long *radial, *radial_back;  // places of the weights of the radial network and of the transposed ones
+};
+
+// Numbers from `from` to `to` − 1 of the weights.
+struct Range {
+    long from, to;
 };
 
 // Places of the weights and biases of a head, and of its transposed weights.

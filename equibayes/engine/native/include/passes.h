@@ -17,7 +17,7 @@ constexpr long ATOM_BLOCK = 64;
 template <class F> void in_blocks(long count, long size, F&& body) {
     const long blocks = (count + size - 1) / size;
     if (blocks == 1) return body(0L, count);
-    parallel(blocks, [&](long b) { body(b * size, (b + 1) * size < count ? (b + 1) * size : count); });
+    parallel_if_long(blocks, [&](long b) { body(b * size, (b + 1) * size < count ? (b + 1) * size : count); });
 }
 
 template <class Real> class Passes {
@@ -232,7 +232,7 @@ template <class Real> class Passes {
             matrix_gradient(l, graph->range[type], graph->range[type + 1], own, i > 0, gradient);
         };
         if (N > ATOM_BLOCK)
-            parallel(tasks, task);
+            parallel_if_long(tasks, task);
         else
             for (int number = 0; number < tasks; ++number) task(number);
     }

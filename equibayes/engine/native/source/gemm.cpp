@@ -31,13 +31,18 @@ struct Operands {
 
 // ROWS rows and VECTORS vectors of C; of the last vector only `lanes` lanes where PARTIAL
 template <int ROWS, int VECTORS, bool PARTIAL>
-static void block(const Operands& o, long lanes) {
+static void block(const Operands& given, long lanes) {
+    const Operands o = given;  // stores cannot change a copy
     vec sum[ROWS][VECTORS];
     auto read = [lanes](const float* from, int v) {
         return PARTIAL && v == VECTORS - 1 ? load(from + v * WIDTH, lanes) : load(from + v * WIDTH);
     };
-    for (int m = 0; m < ROWS; ++m)
-        for (int v = 0; v < VECTORS; ++v) sum[m][v] = o.add ? read(o.C + m * o.c_row, v) : zero();
+    if (o.add)
+        for (int m = 0; m < ROWS; ++m)
+            for (int v = 0; v < VECTORS; ++v) sum[m][v] = read(o.C + m * o.c_row, v);
+    else
+        for (int m = 0; m < ROWS; ++m)
+            for (int v = 0; v < VECTORS; ++v) sum[m][v] = zero();
     auto add_product = [&](const float* a, const float* b) {
         for (long k = 0; k < o.K; ++k, a += o.a_column, b += o.b_row) {
             vec row[VECTORS];

@@ -189,7 +189,7 @@ static void run_chain(const Stretch& s, int64_t k, Chain& chain) {
         parallel(count, [&](long part) {
             evaluate(chain, int(part), frames, s.data_size / double(s.batch), s.features ? mask.data() : nullptr, seen[part]);
         });
-        parallel(blocks, [&](long b) { priors[b] = update_block(s, k, chain, count, forward, b * BLOCK, step, plan); });
+        parallel_if_long(blocks, [&](long b) { priors[b] = update_block(s, k, chain, count, forward, b * BLOCK, step, plan); });
     }
     double* out = s.seen + 5 * k;
     std::fill(out, out + 5, 0.0);

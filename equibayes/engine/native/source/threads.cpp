@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -13,11 +14,13 @@
 
 namespace equibayes {
 
+constexpr std::chrono::microseconds WORTH_WAKING{50};
+
 struct Job {
     Body body;
     void* context;
     long count;
-    std::atomic<long> next{0};
+    std::atomic<long> next;
     int helpers = 0;  // threads of the pool that are at work on it
 };
 
@@ -76,13 +79,13 @@ void set_threads(int count) {
         std::thread(work_forever, std::ref(pool), pool.workers).detach();
 }
 
-void run_blocks(long count, Body body, void* context) {
-    Pool& pool = the_pool();
-    if (count <= 1 || pool.allowed == 0) {
-        for (long i = 0; i < count; ++i) body(context, i);
+// blocks from `first` on
+static void share(Pool& pool, long first, long count, Body body, void* context) {
+    if (count - first <= 1 || pool.allowed == 0) {
+        for (long i = first; i < count; ++i) body(context, i);
         return;
     }
-    Job job{body, context, count};
+    Job job{body, context, count, {first}};
     std::unique_lock<std::mutex> lock(pool.mutex);
     pool.jobs.push_back(&job);
     if (pool.idle) pool.work.notify_all();
@@ -91,6 +94,22 @@ void run_blocks(long count, Body body, void* context) {
     lock.lock();
     pool.jobs.erase(std::find(pool.jobs.begin(), pool.jobs.end(), &job));
     pool.finished.wait(lock, [&] { return job.helpers == 0; });
+}
+
+void run_blocks(long count, Body body, void* context) { share(the_pool(), 0, count, body, context); }
+
+void run_short_blocks(long count, Body body, void* context) {
+    using Clock = std::chrono::steady_clock;
+    Pool& pool = the_pool();
+    long first = 0;
+    if (count > 1 && pool.allowed) {
+        const auto start = Clock::now();
+        body(context, first++);
+        if ((Clock::now() - start) * (count - first) < WORTH_WAKING) {
+            for (; first < count; ++first) body(context, first);
+        }
+    }
+    share(pool, first, count, body, context);
 }
 
 }  // namespace equibayes

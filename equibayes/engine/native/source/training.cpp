@@ -174,7 +174,8 @@ void evaluate(Chain& chain, int number, const int64_t* indices, double scale, co
 
     likelihood(work, chain.squares, scale, seen);
 
-    float* const gradient = part.gradient.zeros(WEIGHT_COUNT);
+    float* const gradient = part.gradient.size(WEIGHT_COUNT);
+    for (const Range& range : SUMMED) memset(gradient + range.from, 0, 4 * (range.to - range.from));
     passes.tangent(work.direction);
     float* const tilde = passes.features[3];
     work.readout.tilde(graph, features, passes.features[2], work.energy_bar, chain.weights, gradient, tilde);
