@@ -20,7 +20,7 @@ from equibayes.data.resident import ResidentData
 from equibayes.engine.select import reference_stepper
 from equibayes.run.prepare import Prepared, prepare
 from equibayes.run.settings import sample_config
-from equibayes.run.validation import in_parts
+from equibayes.run.validation import evaluation_of, in_parts
 from equibayes.sampling import sghmc
 from equibayes.sampling.chain import Batches, Course, looks
 from equibayes.sampling.noise import NoiseKey
@@ -36,7 +36,7 @@ LOOKS = 5
 def force_errors(prepared: Prepared, position: torch.Tensor, data: ResidentData) -> list[float]:
     """Mean absolute error of each network, meV/Å."""
     with torch.no_grad():
-        output = in_parts(prepared.model, position, data)
+        output = in_parts(evaluation_of(prepared.model, position, "reference"), len(position), data)
         labels = data.batch(torch.arange(len(data))[None])[1]
     return [1e3 * float(error) for error in (output.forces - labels.forces).abs().mean((1, 2))]
 

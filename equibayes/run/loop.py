@@ -224,8 +224,8 @@ class Loop:
         )
         record["failed"] = state.failed.tolist()
         if look.plan.collect and look.plan.temperature > 0:
-            position, fixed = state.sampler.position, chains.fixed_frames
-            record |= stationarity.at_the_end(chains.potential, position, fixed, look.plan.temperature)
+            position, fixed, temperature = state.sampler.position, chains.fixed_frames, look.plan.temperature
+            record |= stationarity.at_the_end(chains.potential, position, fixed, temperature, state.engine)
         due = self.rhythm.validations and (look.plan.collect or number % self.rhythm.validations == 0)
         if chains.validation is not None and due:
             record |= validate(model, state.sampler.position, chains.validation, ~state.failed, engine=state.engine)

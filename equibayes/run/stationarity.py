@@ -13,7 +13,7 @@ import torch
 
 from equibayes.bayes.potential import Potential
 from equibayes.run.records import numbers, rounded, trace
-from equibayes.run.validation import in_parts
+from equibayes.run.validation import evaluation_of, in_parts
 from equibayes.sampling.diagnostics import FALSE_ALARM, MINIMUM_ENDS, Drift, drift, growth
 
 MINIMUM_GROUP = 100
@@ -24,9 +24,9 @@ EARLIER = "u at the ends of cycles was not recorded by the version that sampled 
 
 @torch.no_grad()
 def at_the_end(
-    potential: Potential, position: torch.Tensor, frames: torch.Tensor, temperature: float
+    potential: Potential, position: torch.Tensor, frames: torch.Tensor, temperature: float, engine: str | None = None
 ) -> dict[str, Any]:
-    """What is recorded of θ [K, P] at the end of a cycle.
+    """What is recorded of θ [K, P] at the end of a cycle; engine: that of the run.
 
     fixed_potential   [K] û on the fixed frames, nats
     fixed_scatter     its standard deviation in equilibrium, nats; of u itself: `potential_scatter`
@@ -34,11 +34,12 @@ def at_the_end(
     weights_in_group  d
     """
     model, data, size = potential.model, potential.data, potential.data_size
+    evaluate = evaluation_of(model, position, engine)
     likelihood = torch.zeros(len(position), dtype=torch.float64, device=position.device)
     for part in potential.own(frames).split(FRAMES_AT_ONCE):
         if len(part):  # a process may hold none of them
             graph, labels = data.batch(part[None])
-            output = in_parts(model, position, data, part)
+            output = in_parts(evaluate, len(position), data, part)
             likelihood += potential.log_likelihood(output, graph, labels).double().sum(1)
     scaled = potential.summed(likelihood) * (size / len(frames))
     squares = potential.prior.standardised(position).double().square()
