@@ -51,6 +51,7 @@ $(RUN): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing (once; torch is large) ..."
 	$(PIP) torch
 	$(PIP) --editable .
+	@command -v g++ >/dev/null || command -v clang++ >/dev/null || $(PIP) --editable ".[compiler]"  # for the CPU engine
 	@touch $@
 
 $(DEV): $(RUN)
