@@ -78,7 +78,7 @@ def choose(
     engine = asked if asked != "auto" else (begun or "auto").partition("-")[0]
     if engine == "auto":
         engine = "triton" if device.type == "cuda" else ON_CPU
-    if engine == "reference" or (refused and device.type == "cpu" and asked == "auto"):
+    if engine == "reference":
         return Choice("reference")
     reason = refused or {"native": _native.why_not, "triton": _triton.why_not}[engine](config, device, dtype)
     if reason is not None and asked == engine:

@@ -93,11 +93,14 @@ def test_nothing_to_learn_from() -> None:
 
 def test_the_reference_takes_over_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that knows of no weights must not make the steps."""
-    ready = prepare(FRAMES, small_config({"data": {"validation": 0}}))
-    monkeypatch.setattr("equibayes.engine.select.why_not", lambda *_: None)  # an engine that could
+    ready, said = prepare(FRAMES, small_config({"data": {"validation": 0}})), []
+    monkeypatch.setenv("EQUIBAYES_ENGINE", "auto")
     weighted = Dataset([replace(frame, weight=2.0) for frame in FRAMES])
     potential = Potential(ready.model, ready.resident(weighted, "cpu"), StandardNormal())
     assert potential.unfused_because == "frames have weights"
     state, key = init(ready.model.layout.start(2, 1, torch.float32)), NoiseKey(0, (0, 1))
-    options = {"longest": 5, "batch_size": 2, "precision": "float32"}
+    options = {"longest": 5, "batch_size": 2, "precision": "float32", "say": said.append}
     assert isinstance(make_stepper(potential, state, key, SGHMCConfig(), **options), ReferenceStepper)
+    assert said == ["without the compiled engine (frames have weights): sampling will take several times longer"]
+    potential = Potential(ready.model, ready.resident(FRAMES, "cpu"), StandardNormal())
+    assert make_stepper(potential, state, key, SGHMCConfig(), **options).engine.startswith("native-")
