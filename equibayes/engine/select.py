@@ -99,6 +99,21 @@ def make_evaluate(potential: Potential) -> Evaluate:
     return CapturedPotential(potential) if captured else potential
 
 
+def gradient_maker(model: StochasticModel, position: torch.Tensor) -> Callable[[Potential], Evaluate]:
+    """Turns potentials of this model into functions for û and its gradient at weights like `position`."""
+    choice = choose(model.config, position.device, position.dtype)
+    if choice.engine == "native":
+        from equibayes.engine.native.module import load
+        from equibayes.engine.native.potential import NativePotential
+
+        try:
+            library = load(model, say=_say_once)
+            return lambda potential: NativePotential(potential, library)
+        except CompileError as cause:
+            _not_compiled(cause)
+    return make_evaluate
+
+
 def make_stepper(
     potential: Potential,
     state: sghmc.State,

@@ -1,7 +1,7 @@
 """How energies and forces change with the weights: rows ∂f/∂θ of single labels.
 
-Each row is one gradient.  They are evaluated together along the chain axis: L copies of one weight set, of which copy
-l contributes the gradient of label l.
+Each row is the gradient of a potential: of squared errors whose labels are the predictions but for one component.  They
+are evaluated together along the chain axis, L copies of one weight set with a frame each, by whatever engine there is.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD
-from equibayes.bayes.model import StochasticModel
+from equibayes.bayes.model import ModelOutput, StochasticModel
+from equibayes.bayes.potential import Potential
+from equibayes.bayes.prior import Flat
 from equibayes.data.resident import ResidentData
+from equibayes.engine.select import Evaluate, gradient_maker
 
 ROWS_AT_ONCE = 32
 Progress = Callable[[Iterable[int]], Iterable[int]]
@@ -40,20 +42,22 @@ class Rows:
 
 def rows_of(model: StochasticModel, position: torch.Tensor, data: ResidentData, progress: Progress = iter) -> Rows:
     """The rows of all frames of a data set at one weight set, position [P]."""
-    found = [_frame_rows(model, position, data, number) for number in progress(range(len(data)))]
+    potential_of = gradient_maker(model, position)
+    found = [_frame_rows(potential_of, model, position, data, number) for number in progress(range(len(data)))]
     label, value, sigma, is_energy, frame = (np.concatenate([each[i] for each in found]) for i in range(5))
     return Rows(label, value, sigma, is_energy, frame, torch.cat([each[5] for each in found]))
 
 
-def _frame_rows(model: StochasticModel, position: torch.Tensor, data: ResidentData, number: int) -> tuple:
+def _frame_rows(
+    potential_of: Callable[[Potential], Evaluate],
+    model: StochasticModel,
+    position: torch.Tensor,
+    data: ResidentData,
+    number: int,
+) -> tuple:
     graph, labels = data.batch(torch.tensor([[number]], device=position.device))
     atoms = graph.real[0].nonzero().flatten()
     known = bool(labels.energy[0, 0].isfinite())
-    count = 3 * len(atoms) + known
-    parts = []
-    for first in range(0, count, ROWS_AT_ONCE):
-        wanted = torch.arange(first, min(first + ROWS_AT_ONCE, count))
-        parts.append(_gradients(model, position, graph, atoms, wanted))
     with torch.no_grad():
         output = model(position[None], graph)
 
@@ -61,6 +65,14 @@ def _frame_rows(model: StochasticModel, position: torch.Tensor, data: ResidentDa
         values = forces[0, atoms].flatten().double().cpu().numpy()
         return np.append(values, energy[0].double().cpu().numpy()) if known else values
 
+    count = 3 * len(atoms) + known
+    shifted = _one_off_each(output, atoms, known)
+    parts = []
+    for own in torch.arange(count).split(ROWS_AT_ONCE):
+        frames = data.relabelled(torch.full((len(own),), number), shifted[0][own], shifted[1][own])
+        evaluate = potential_of(Potential(model, frames, Flat(), objective="squares"))
+        found = evaluate(position.expand(len(own), -1).contiguous(), torch.arange(len(own))[:, None])
+        parts.append((found.gradient / len(own)).cpu().float())  # û of a minibatch is multiplied by N, here len(own)
     sigma_forces = output.sigma_forces[..., None].expand_as(output.forces)
     return (
         rows(labels.forces, labels.energy),
@@ -72,21 +84,16 @@ def _frame_rows(model: StochasticModel, position: torch.Tensor, data: ResidentDa
     )
 
 
-def _gradients(
-    model: StochasticModel, position: torch.Tensor, graph: object, atoms: torch.Tensor, wanted: torch.Tensor
-) -> torch.Tensor:
-    """∂/∂θ of the wanted labels of one frame, [L, P] on the CPU."""
-    copies = position.detach().expand(len(wanted), -1).clone().requires_grad_()
-    output = model(copies, graph, differentiable=True)  # type: ignore[arg-type]
-    values = torch.cat([output.forces[:, atoms].flatten(1).to(output.energy), output.energy], 1)
-    own = values[torch.arange(len(wanted)), wanted]
-    (gradient,) = torch.autograd.grad(own.sum(), copies)
-    return gradient.cpu().float()
+def _one_off_each(output: ModelOutput, atoms: torch.Tensor, known: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels [L] and [L, n, 3] that are the predictions, but for one component each, so that ∇û is its derivative.
 
-
-def outside_heads(model: StochasticModel) -> torch.Tensor:
-    """Which weights energies and forces depend on, [P] bool: all but those of the noise heads."""
-    used = torch.ones(model.layout.size, dtype=torch.bool)
-    for name in (FORCE_HEAD, ENERGY_HEAD):
-        used[model.layout.groups[name]] = False
-    return used
+    Squared errors ½ Σ (F − F')² + ½ (3/n) (E − E')² have the gradient ∂F_l for F'_l = F_l − 1, and ∂E for
+    E' = E − n/3.
+    """
+    count = 3 * len(atoms)
+    forces = output.forces.repeat(count + known, 1, 1)
+    places = torch.arange(count)
+    forces[places, atoms.repeat_interleave(3), places % 3] -= 1
+    energy = torch.full((count + known,), torch.nan, dtype=torch.float64)
+    energy[count:] = output.energy[0, 0] - len(atoms) / 3
+    return energy, forces

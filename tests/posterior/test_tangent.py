@@ -187,3 +187,15 @@ def test_many_labels_are_thinned(plain: Posterior, data: Dataset, monkeypatch: p
     found = refine(plain, known, held, draws=1, say=said.append)
     assert said == ["448 labels in 16 frames; 3 of them are used (at most 100 labels)"]
     assert found.verdict["tangent"]["frames"] == 3
+
+
+def test_rows_by_the_compiled_engine(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same Jacobian in float32, up to rounding."""
+    short = {"burn_in": {"steps": 40}, "data": {"validation": 4}}
+    posterior = sample(data, small_config(short), device="cpu")
+    resident, found = _resident(posterior, data.subset([0, 1])), {}
+    for engine in ("reference", "native"):
+        monkeypatch.setenv("EQUIBAYES_ENGINE", engine)
+        found[engine] = rows_of(posterior.model, posterior.samples[0], resident).jacobian
+    difference = (found["native"] - found["reference"]).norm(dim=1) / found["reference"].norm(dim=1)
+    assert float(difference.max()) < 1e-4
