@@ -68,11 +68,12 @@ def _frame_rows(
     count = 3 * len(atoms) + known
     shifted = _one_off_each(output, atoms, known)
     parts = []
-    for own in torch.arange(count).split(ROWS_AT_ONCE):
+    for own in torch.arange(count + 1).split(ROWS_AT_ONCE):
         frames = data.relabelled(torch.full((len(own),), number), shifted[0][own], shifted[1][own])
         evaluate = potential_of(Potential(model, frames, Flat(), objective="squares"))
         found = evaluate(position.expand(len(own), -1).contiguous(), torch.arange(len(own))[:, None])
-        parts.append((found.gradient / len(own)).cpu().float())  # û of a minibatch is multiplied by N, here len(own)
+        parts.append(found.gradient.cpu() / len(own))  # û of a minibatch is multiplied by N, here len(own)
+    gradients = torch.cat(parts)
     sigma_forces = output.sigma_forces[..., None].expand_as(output.forces)
     return (
         rows(labels.forces, labels.energy),
@@ -80,20 +81,23 @@ def _frame_rows(
         rows(sigma_forces, output.sigma_energy),
         np.arange(count) == 3 * len(atoms),
         np.full(count, number),
-        torch.cat(parts),
+        (gradients[:-1] - gradients[-1]).float(),
     )
 
 
 def _one_off_each(output: ModelOutput, atoms: torch.Tensor, known: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Labels [L] and [L, n, 3] that are the predictions, but for one component each, so that ∇û is its derivative.
+    """Labels [L + 1] and [L + 1, n, 3] that are the predictions, but for one component each.
 
     Squared errors ½ Σ (F − F')² + ½ (3/n) (E − E')² have the gradient ∂F_l for F'_l = F_l − 1, and ∂E for
-    E' = E − n/3.
+    E' = E − n/3.  The last labels are the predictions themselves: their gradient, which is rounding alone, is taken
+    off the others.
     """
     count = 3 * len(atoms)
-    forces = output.forces.repeat(count + known, 1, 1)
+    forces = output.forces.repeat(count + known + 1, 1, 1)
     places = torch.arange(count)
     forces[places, atoms.repeat_interleave(3), places % 3] -= 1
-    energy = torch.full((count + known,), torch.nan, dtype=torch.float64)
-    energy[count:] = output.energy[0, 0] - len(atoms) / 3
+    energy = torch.full((count + known + 1,), torch.nan, dtype=torch.float64)
+    if known:
+        energy[:] = output.energy[0, 0]
+        energy[count] -= len(atoms) / 3
     return energy, forces
