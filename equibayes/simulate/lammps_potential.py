@@ -61,14 +61,17 @@ class LammpsPotential:
 
     def _evaluate(self, count: int, tag: Any, x: Any) -> "dict[str, Any] | BaseException":
         """The results, or the error, on all ranks: the others would wait for a rank that leaves."""
-        rows = self.ranks.exchange(self._attempt(self.atoms.rows, count, tag, x))
-        found = self.ranks.gather(self._attempt(self._sampled, rows))
+        rows = self.ranks.exchange(self._attempt([], self.atoms.rows, count, tag, x))
+        found = self.ranks.gather(self._attempt(rows, self._sampled, rows))
         shared: dict[str, Any] | BaseException
-        shared = self.ranks.share(None if found is None else self._attempt(self._combined, rows, found))
+        shared = self.ranks.share(None if found is None else self._attempt(found, self._combined, rows, found))
         return shared
 
-    def _attempt(self, function: Callable[..., Any], *given: Any) -> Any:
-        """The result of a function, or its exception."""
+    def _attempt(self, before: list[Any], function: Callable[..., Any], *given: Any) -> Any:
+        """The first error among what the ranks found before; without one, the result of a function, or its error."""
+        for each in before:
+            if isinstance(each, BaseException):
+                return each
         try:
             return function(*given)
         except InputError as problem:
@@ -78,14 +81,13 @@ class LammpsPotential:
 
     def _sampled(self, parts: list[Any]) -> Sampled | None:
         """What the samples of this rank predict."""
-        return None if self.evaluator is None else self.evaluator.sampled(self._structure(_without_errors(parts)))
+        return None if self.evaluator is None else self.evaluator.sampled(self._structure(parts))
 
     def _combined(self, parts: list[Any], found: list[Any]) -> dict[str, Any]:
         """The results, from what all samples predict; on the first rank, which always evaluates some."""
         assert self.evaluator is not None
-        samples = [each for each in _without_errors(found) if each is not None]
         structure = self._structure(parts)
-        prediction = self.evaluator.prediction(structure, samples)
+        prediction = self.evaluator.prediction(structure, [each for each in found if each is not None])
         ids = np.sort(np.concatenate(parts)[:, 0]).astype(np.int64)
         return {**self._in_lammps_units(prediction, structure.volume), "ids": ids}
 
@@ -121,11 +123,3 @@ class LammpsPotential:
             mine = np.searchsorted(found["ids"], tag[:count])
             f[:count] = found["forces"][mine]
             self.lmp.numpy.extract_atom("d_devi_f")[:count] = found["sigma"][mine]
-
-
-def _without_errors(found: list[Any]) -> list[Any]:
-    """What all ranks found; raises the first of their errors, if any."""
-    for each in found:
-        if isinstance(each, BaseException):
-            raise each
-    return found

@@ -4,12 +4,14 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from ase import units
+from ase import Atoms, units
 
+from equibayes.posterior.file import Posterior
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.lammps_library import threads_per_rank
 from equibayes.simulate.lammps_shares import place_of, shares, waiting
@@ -73,11 +75,17 @@ import numpy as np, torch
 from equibayes.simulate.lammps import attach
 from equibayes.simulate.lammps_library import open_lammps, leave_ranks
 
+def broken(structure):
+    raise MemoryError("no room for a tensor")
+
 torch.set_num_threads(1)
 lmp = open_lammps(["-log", "none", "-screen", "none"])
 lmp.file("in.salt")
 potential = attach(lmp, "x.posterior", elements=["Cl", "Na"], deviation="epistemic", device="cpu", dtype=sys.argv[1])
+if sys.argv[2:] == [str(potential.ranks.rank)]:
+    potential.evaluator.sampled = broken
 lmp.command("run 0 post no")
+failures = potential.ranks.gather(repr(potential.failure))
 own = 0 if potential.evaluator is None else len(potential.evaluator.ready.samples)
 shares = potential.ranks.gather(own)
 found = {name: lmp.get_thermo(name) for name in ("pe", "pxx", "pxy", "vol")}
@@ -87,11 +95,28 @@ rows = [np.array(lmp.numpy.extract_atom(name))[:count] for name in ("id", "d_dev
 forces = np.array(lmp.numpy.extract_atom("f"))[:count]
 atoms = potential.ranks.gather([[int(i), float(d), *map(float, f)] for i, d, f in zip(*rows, forces)])
 if potential.ranks.first:
-    found |= {"atoms": sorted(row for part in atoms for row in part), "shares": shares}
+    found |= {"atoms": sorted(row for part in atoms for row in part), "shares": shares, "failures": failures}
     print(json.dumps(found))
 lmp.close()
 leave_ranks()
 """
+
+
+def prepared(folder: Path, posterior: Posterior) -> Atoms:
+    """A crystal, which is there for the program together with the posterior."""
+    posterior.save(folder / "x.posterior")
+    atoms = in_standard_form(salt().to_atoms())
+    write_data(folder / "salt.data", atoms, ["Cl", "Na"])
+    (folder / "in.salt").write_text(head("salt.data", atoms))
+    return atoms
+
+
+def computed(ranks: int, folder: Path, *words: str) -> dict[str, Any]:
+    """What the program prints; words: the precision, and the rank that fails, if any."""
+    done = mpirun(ranks, [sys.executable, "-c", PROGRAM, *words], folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -103,14 +128,9 @@ def test_real_ranks_evaluate_their_samples(
 ) -> None:
     """Their results together are those of one process; in float32 by the compiled engine, if there is one."""
     posterior = replace(random_posterior(4), dropout=0.2 if kind == "dropout" else 0.0)
-    posterior.save(tmp_path / "x.posterior")
-    atoms = in_standard_form(salt().to_atoms())
-    write_data(tmp_path / "salt.data", atoms, ["Cl", "Na"])
-    (tmp_path / "in.salt").write_text(head("salt.data", atoms))
-    done = mpirun(ranks, [sys.executable, "-c", PROGRAM, dtype], tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
-    assert found["shares"] == sizes
+    atoms = prepared(tmp_path, posterior)
+    found = computed(ranks, tmp_path, dtype)
+    assert (found["shares"], found["failures"]) == (sizes, ["None"] * ranks)
     calculator = Calculator(posterior, device="cpu", dtype=dtype)
     calculator.calculate(atoms)
     expected = calculator.results
@@ -125,3 +145,11 @@ def test_real_ranks_evaluate_their_samples(
     assert found["max_devi_f"] == pytest.approx(deviations.max(), rel=tolerance)
     pressure = -expected["stress"][[0, 5]] / units.bar
     np.testing.assert_allclose([found["pxx"], found["pxy"]], pressure, rtol=10 * tolerance)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_on_one_rank_is_known_to_all(rank: int, tmp_path: Path) -> None:
+    """The others would wait for it, or go on without its samples."""
+    prepared(tmp_path, random_posterior(2))
+    found = computed(2, tmp_path, "float64", str(rank))
+    assert found["failures"] == [repr(RuntimeError(repr(MemoryError("no room for a tensor"))))] * 2
