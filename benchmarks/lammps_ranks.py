@@ -102,7 +102,7 @@ def main() -> None:
     for cells in (2,) if options.quick else (4, 5):
         shared = {"cells": cells, "network": network, "samples": 8, "stretches": 2 if options.quick else 6}
         rows[f"{8 * cells**3} atoms"] = row(shared, rounds)
-    columns = ("", *LAYOUTS, "2 ranks over 1", "processor time, 1 rank", "first of 2 ranks")
+    columns = ("", *LAYOUTS, "2 over 1", "CPU, 1 rank", "CPU, first of 2")
     table = number_table("Molecular dynamics in LAMMPS, ms per step", columns)
     for name, found in rows.items():
         times = [f"{1e3 * t['seconds']:.1f} ± {t['spread'] * 50:.0f} %" for t in found["timings"].values()]
