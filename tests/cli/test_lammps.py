@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from equibayes.cli.main import main
 from tests.cli import program
 from tests.samples import salt
 from tests.simulate.lammps_parts import head, in_standard_form, mpirun, thermo, write_data
@@ -70,6 +72,24 @@ def test_several_ranks_give_what_one_gives(ranks: int, samples: int, told: str, 
     first, second = atoms_of(folder / "one.dump"), atoms_of(folder / "atoms.dump")
     assert first.shape == (3 * 8, 10)
     np.testing.assert_allclose(second, first, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize(("words", "expected"), [([], 4), (["--threads", "6"], 6)])
+def test_ranks_of_one_machine_divide_its_cores(
+    words: list[str], expected: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the user gives a number of threads."""
+    before, used = torch.get_num_threads(), []
+    monkeypatch.setattr("equibayes.simulate.lammps.run_script", lambda *_, **__: used.append(torch.get_num_threads()))
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setenv("MPI_LOCALNRANKS", "2")
+    monkeypatch.chdir(folder)
+    torch.set_num_threads(8)
+    try:
+        assert main(["lammps", "x.posterior", "in.salt", "--device", "cpu", *words]) == 0
+    finally:
+        torch.set_num_threads(before)
+    assert used == [expected]
 
 
 def test_a_mistake_is_told_once_by_two_ranks(folder: Path) -> None:

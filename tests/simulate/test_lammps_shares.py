@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,16 @@ def test_ranks_that_wait_are_reported() -> None:
 
 def test_ranks_on_a_cpu_have_places_of_their_own() -> None:
     assert len({place_of(rank, torch.device("cpu")) for rank in range(3)}) == 3
+
+
+def test_ranks_on_the_same_gpu_have_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process may number the GPUs that it sees from 0, so the GPU itself decides."""
+    gpu = torch.device("cuda")
+    seen = []
+    for uuid in ("a", "a", "b"):
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, uuid=uuid: SimpleNamespace(uuid=uuid))
+        seen.append(place_of(len(seen), gpu))
+    assert shares(seen, 2) == [range(0, 1), None, range(1, 2)]
 
 
 def test_ranks_of_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
