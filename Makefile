@@ -30,6 +30,7 @@ bench: $(DEV)  ## speed, as ratios in one run; results go to results/speed
 	$(BIN)/python benchmarks/md.py
 	$(BIN)/python benchmarks/cluster.py
 	$(BIN)/python benchmarks/lammps_md.py
+	$(BIN)/python benchmarks/lammps_ranks.py
 
 mutants: $(DEV)  ## small changes to the code, which the tests should notice; the report goes to results/mutants
 	$(BIN)/python -m tests.mutants --limit $(or $(LIMIT),100)

@@ -32,7 +32,7 @@ from equibayes.data.reference import EnergyReference
 from equibayes.network.config import preset
 from equibayes.posterior.file import Posterior
 from equibayes.simulate.calculator import Calculator
-from equibayes.simulate.lammps import attach
+from equibayes.simulate.lammps import LammpsPotential, attach
 from equibayes.simulate.lammps_library import open_lammps
 
 STEPS = 5  # in one measurement
@@ -65,6 +65,26 @@ def posterior_for(atoms: Atoms, name: str, samples: int) -> Posterior:
     return Posterior(model.layout.start(samples, 0), count, torch.zeros_like(count), model.config, nothing)
 
 
+def lammps_of(start: Atoms, posterior: Posterior) -> tuple[Any, LammpsPotential]:
+    """A LAMMPS with these atoms and this potential, ready to run."""
+    elements = sorted(set(start.symbols))
+    lmp = open_lammps(["-log", "none", "-screen", "none"])
+    a, b, c = start.cell.lengths()
+    lmp.commands_string(
+        f"units metal\natom_modify map array\nregion box block 0 {a} 0 {b} 0 {c}\ncreate_box {len(elements)} box\n"
+    )
+    for i, name in enumerate(elements):
+        lmp.command(f"mass {i + 1} {atomic_masses[atomic_numbers[name]]}")
+    types = [elements.index(name) + 1 for name in start.symbols]
+    # positions as they are: unwrapped ones are kept by their image flags
+    inside, turns = start.get_positions(wrap=True), np.floor(start.get_scaled_positions(wrap=False))
+    images = [lmp.encode_image_flags(*map(int, each)) for each in turns]
+    lmp.create_atoms(len(types), list(range(1, len(types) + 1)), types, inside.ravel().tolist(), image=images)
+    potential = attach(lmp, posterior, elements=elements, device="cpu")
+    lmp.commands_string("fix integrate all nve\ntimestep 0.0005\nrun 0 post no")
+    return lmp, potential
+
+
 @dataclass
 class Contest:
     """The same atoms and posterior in both programs."""
@@ -76,25 +96,7 @@ class Contest:
         self.atoms = self.start.copy()
         self.atoms.calc = Calculator(self.posterior, device="cpu")
         self.loop = VelocityVerlet(self.atoms, 0.5 * fs)
-        self.lmp = self._lammps()
-
-    def _lammps(self) -> Any:
-        elements = sorted(set(self.start.symbols))
-        lmp = open_lammps(["-log", "none", "-screen", "none"])
-        a, b, c = self.start.cell.lengths()
-        lmp.commands_string(
-            f"units metal\natom_modify map array\nregion box block 0 {a} 0 {b} 0 {c}\ncreate_box {len(elements)} box\n"
-        )
-        for i, name in enumerate(elements):
-            lmp.command(f"mass {i + 1} {atomic_masses[atomic_numbers[name]]}")
-        types = [elements.index(name) + 1 for name in self.start.symbols]
-        # positions as they are: unwrapped ones are kept by their image flags
-        inside, turns = self.start.get_positions(wrap=True), np.floor(self.start.get_scaled_positions(wrap=False))
-        images = [lmp.encode_image_flags(*map(int, each)) for each in turns]
-        lmp.create_atoms(len(types), None, types, inside.ravel().tolist(), image=images)
-        attach(lmp, self.posterior, elements=elements, device="cpu")
-        lmp.commands_string("fix integrate all nve\ntimestep 0.0005\nrun 0 post no")
-        return lmp
+        self.lmp, _ = lammps_of(self.start, self.posterior)
 
     def calls(self) -> dict[str, Callable[[], Any]]:
         return {"ASE": lambda: self.loop.run(STEPS), "LAMMPS": lambda: self.lmp.command(f"run {STEPS} pre no post no")}

@@ -34,7 +34,8 @@ The potential is inserted before the first line that uses one of these names or 
 line '# equibayes here'; the box must exist by then.  Assign elements to atom types with --elements, or with labelmap
 in the script.
 
-MPI ranks share the work of LAMMPS; the posterior is evaluated on the first rank, with all its threads or its GPU.
+MPI ranks share the samples of the posterior, so that at most as many ranks as samples help; on GPUs, one rank per GPU
+evaluates.  Without --threads, the ranks of a machine share its cores.
 """
 
 
@@ -55,11 +56,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    import torch
+
     from equibayes.simulate.lammps import run_script
-    from equibayes.simulate.lammps_library import leave_ranks, other_rank
+    from equibayes.simulate.lammps_library import leave_ranks, other_rank, threads_per_rank
     from equibayes.simulate.trust import Trust
 
     try:
+        if arguments.threads is None:
+            arguments.threads = threads_per_rank(torch.get_num_threads())
         posterior = load(arguments.posterior)
         run_script(
             posterior,

@@ -130,11 +130,12 @@ class ReadyPosterior:
         device: torch.device | str | None,
         dtype: torch.dtype | None = None,
         k: int | None = None,
+        own: range | None = None,
     ) -> None:
         """device: None for a GPU if there is one;  dtype: of the arithmetic (default: the network's);  k: the first k
-        samples (default: all)."""
-        self.posterior = posterior
-        chosen = posterior.subset(len(posterior) if k is None else k)
+        samples (default: all);  own: the numbers of consecutive samples instead, where others evaluate the rest."""
+        self.posterior, self.own = posterior, own or range(len(posterior) if k is None else k)
+        chosen = posterior.take(own) if own else posterior.subset(len(self.own))
         sets, self.steps = chosen.samples.to(choose_device(device), dtype), None
         if chosen.tangent is not None:
             sets, self.steps = weight_sets(sets, chosen.tangent.to(sets.device))
@@ -154,8 +155,7 @@ class ReadyPosterior:
         self, frames: Sequence[Structure], graph: Graph, ks: Sequence[int], *, members: bool = False
     ) -> Iterator[tuple[Prediction, ...]]:
         """The same for frames that share one graph, which several posteriors can use."""
-        # geometry stays in float64, whatever the precision of the weights: rounding would make the energy rough
-        output = self._evaluate(frames, graph.to(self.samples.device))
+        output = self.sampled(frames, graph)
         yield from zip(*(_split(self.posterior, self.calibration, frames, output.first(k), members) for k in ks))
 
     @torch.no_grad()
@@ -166,12 +166,8 @@ class ReadyPosterior:
         """
         numbers, reference = structure.numbers, self.posterior.reference
         network, placed = self.posterior.model.network, graph.to(self.samples.device)
-        mask = None
-        if self.posterior.dropout:
-            channels = self.posterior.network.channels[0]
-            mask = prediction_masks(self.posterior.dropout, self.samples, [len(structure)], channels)
         own = (
-            network.energies_of_atoms(self.weights, placed, feature_mask=mask)
+            network.energies_of_atoms(self.weights, placed, feature_mask=self._masks([structure]))
             .double()
             .mean(0)[: len(structure)]
             .cpu()
@@ -190,17 +186,19 @@ class ReadyPosterior:
         """Whether a fused engine makes the predictions."""
         return self.predictor.fused
 
-    def prediction(self, structure: Structure, found: DynamicsOutput, *, members: bool = False) -> Prediction:
-        """From what a `Dynamics` of the engine computed."""
-        output = self._as_sampled(_Arrays.of_dynamics(found, structure))
-        (prediction,) = _split(self.posterior, self.calibration, [structure], output, members)
+    def prediction(self, structure: Structure, found: "Sampled", *, members: bool = False) -> Prediction:
+        """From what all samples predict for one structure."""
+        (prediction,) = _split(self.posterior, self.calibration, [structure], found, members)
         return prediction
 
-    def _evaluate(self, frames: Sequence[Structure], graph: Graph) -> "_Arrays":
-        rate, mask = self.posterior.dropout, None
-        if rate:
-            sizes = [len(structure) for structure in frames]
-            mask = prediction_masks(rate, self.samples, sizes, self.posterior.network.channels[0])
+    def sampled_by_dynamics(self, structure: Structure, found: DynamicsOutput) -> "Sampled":
+        """What each sample predicts, from what a `Dynamics` of the engine computed."""
+        return self._as_sampled(Sampled.of_dynamics(found, structure))
+
+    def sampled(self, frames: Sequence[Structure], graph: Graph) -> "Sampled":
+        """What each sample predicts for frames that share one graph."""
+        # geometry stays in float64, whatever the precision of the weights: rounding would make the energy rough
+        graph, mask = graph.to(self.samples.device), self._masks(frames)
         # a structure that is too large for all samples at once gets a few at a time
         few = self.predictor.samples_at_once(self.samples.device, graph.sender.numel())
         parts = []
@@ -209,10 +207,18 @@ class ReadyPosterior:
             whole = few >= len(self.samples)
             weights = self.weights if whole else {name: values[own] for name, values in self.weights.items()}
             own_mask = None if mask is None else mask[own]
-            parts.append(_Arrays.of(self.predictor.forward(weights, graph, feature_mask=own_mask)))
-        return self._as_sampled(_Arrays.joined(parts))
+            parts.append(Sampled.of(self.predictor.forward(weights, graph, feature_mask=own_mask)))
+        return self._as_sampled(Sampled.joined(parts))
 
-    def _as_sampled(self, output: "_Arrays") -> "_Arrays":
+    def _masks(self, frames: Sequence[Structure]) -> torch.Tensor | None:
+        """Of the features of all atoms, with dropout; a sample keeps its mask, whichever samples are evaluated here."""
+        if not self.posterior.dropout:
+            return None
+        sizes, channels = [len(structure) for structure in frames], self.posterior.network.channels[0]
+        first = self.own.start * len(self.samples) // len(self.own)
+        return prediction_masks(self.posterior.dropout, self.samples, sizes, channels, first)
+
+    def _as_sampled(self, output: "Sampled") -> "Sampled":
         """Of the samples, from their weight sets."""
         return output if self.steps is None else output.linearised(self.steps)
 
@@ -239,8 +245,11 @@ def batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[li
 
 
 @dataclass(frozen=True, eq=False)
-class _Arrays:
-    """The `ModelOutput` for B structures with N atoms under k samples, in float64 on the host."""
+class Sampled:
+    """The `ModelOutput` for B structures with N atoms under k samples, in float64 on the host.
+
+    energy, sigma_energy [k, B]; forces [k, N, 3]; stress [k, B, 3, 3]; sigma_forces [k, N].
+    """
 
     energy: np.ndarray
     forces: np.ndarray
@@ -249,37 +258,37 @@ class _Arrays:
     sigma_forces: np.ndarray
 
     @classmethod
-    def of(cls, output: ModelOutput) -> "_Arrays":
+    def of(cls, output: ModelOutput) -> "Sampled":
         tensors = (output.energy, output.forces, output.stress, output.sigma_energy, output.sigma_forces)
         return cls(*(tensor.double().cpu().numpy() for tensor in tensors))
 
     @classmethod
-    def of_dynamics(cls, found: DynamicsOutput, structure: Structure) -> "_Arrays":
+    def of_dynamics(cls, found: DynamicsOutput, structure: Structure) -> "Sampled":
         volume = structure.volume if structure.pbc.all() else np.nan
         sigma = np.exp(found.log_sigma_energy), np.exp(found.log_sigma_forces)
         return cls(found.energy[:, None], found.forces, found.virial[:, None] / volume, sigma[0][:, None], sigma[1])
 
     @classmethod
-    def joined(cls, parts: Sequence["_Arrays"]) -> "_Arrays":
+    def joined(cls, parts: Sequence["Sampled"]) -> "Sampled":
         """Samples one after the other."""
         if len(parts) == 1:
             return parts[0]
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
-    def linearised(self, steps: np.ndarray) -> "_Arrays":
+    def linearised(self, steps: np.ndarray) -> "Sampled":
         """[3k, …] → [k, …]; σ is that of the centres."""
         energy, forces, stress = (linearised(values, steps) for values in (self.energy, self.forces, self.stress))
-        return _Arrays(energy, forces, stress, self.sigma_energy[::3], self.sigma_forces[::3])
+        return Sampled(energy, forces, stress, self.sigma_energy[::3], self.sigma_forces[::3])
 
-    def first(self, k: int) -> "_Arrays":
-        return _Arrays(*(getattr(self, field.name)[:k] for field in fields(self)))
+    def first(self, k: int) -> "Sampled":
+        return Sampled(*(getattr(self, field.name)[:k] for field in fields(self)))
 
 
 def _split(
     posterior: Posterior,
     calibration: Calibration | None,
     structures: Sequence[Structure],
-    output: _Arrays,
+    output: Sampled,
     members: bool,
 ) -> Iterator[Prediction]:
     """From the k samples (first axis) of a batch to mean and deviations of each structure."""

@@ -20,11 +20,14 @@ def dropout_mask(
     return (kept / (1 - rate)).reshape(len(key.chains), *shape)
 
 
-def prediction_masks(rate: float, samples: torch.Tensor, sizes: Sequence[int], features: int) -> torch.Tensor:
+def prediction_masks(
+    rate: float, samples: torch.Tensor, sizes: Sequence[int], features: int, first: int = 0
+) -> torch.Tensor:
     """[k, Σ sizes, features]: k fixed masks, which depend on the place of an atom in its structure alone.
 
-    So predictions are reproducible, and energies are smooth functions of positions.
+    So predictions are reproducible, and energies are smooth functions of positions.  `first` is the number of the
+    first of these samples.
     """
-    key = NoiseKey(0, range(len(samples)))
+    key = NoiseKey(0, range(first, first + len(samples)))
     longest = dropout_mask(key, 0, (max(sizes), features), rate, samples, STREAM_PREDICT)
     return torch.cat([longest[:, :size] for size in sizes], 1)

@@ -6,11 +6,12 @@ from copy import copy
 import numpy as np
 import torch
 
+from equibayes.data.graph import Graph
 from equibayes.data.structures import Structure
 from equibayes.engine.interface import Dynamics
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.predict import Prediction, ReadyPosterior
+from equibayes.posterior.predict import Prediction, ReadyPosterior, Sampled
 from equibayes.simulate.skin import SkinList
 
 DTYPES = ("float32", "float64")
@@ -19,34 +20,55 @@ DTYPES = ("float32", "float64")
 class Evaluator:
     """Predictions as by `posterior.predict`; the i-th structure of each call keeps its neighbour list."""
 
-    def __init__(self, posterior: Posterior, device: torch.device | str | None, dtype: str | None, skin: float) -> None:
+    def __init__(
+        self,
+        posterior: Posterior,
+        device: torch.device | str | None,
+        dtype: str | None,
+        skin: float,
+        own: range | None = None,
+    ) -> None:
+        """own: the numbers of the samples evaluated here (default: all); see `sampled`."""
         if dtype is not None and dtype not in DTYPES:
             raise InputError(f"dtype={dtype}: must be {' or '.join(DTYPES)}")
         self.posterior, self.skin = posterior, skin
-        self.ready = ReadyPosterior(posterior, device, None if dtype is None else getattr(torch, dtype))
+        self.ready = ReadyPosterior(posterior, device, None if dtype is None else getattr(torch, dtype), own=own)
         self._dynamics: Dynamics | None = None
         self.forget()
 
     def __call__(self, structures: Sequence[Structure], *, members: bool = False) -> list[Prediction]:
         """One prediction for each structure."""
-        if len(structures) == 1 and self.ready.fused and not self.posterior.dropout:
-            return [self._of_one(structures[0], members)]
+        if len(structures) == 1:
+            return [self.prediction(structures[0], [self.sampled(structures[0])], members=members)]
         while len(self.lists) < len(structures):
             self.lists.append(self._new_list())
         pairs = ((structure, known.graph(structure)) for known, structure in zip(self.lists, structures))
         found = self.ready.predict_each(pairs, [len(self.posterior)], members=members)
         return [prediction for (prediction,) in found]
 
+    def sampled(self, structure: Structure) -> Sampled:
+        """What each sample predicts for the structure."""
+        if self.ready.fused and not self.posterior.dropout:
+            return self._by_dynamics(structure)
+        return self.ready.sampled([structure], self._graph(structure))
+
+    def prediction(self, structure: Structure, parts: Sequence[Sampled], *, members: bool = False) -> Prediction:
+        """From what all samples predict, in their order."""
+        return self.ready.prediction(structure, Sampled.joined(parts), members=members)
+
     def atomic_energies(self, structure: Structure) -> np.ndarray:
         """[n] eV: the share of each atom in the mean energy."""
+        return self.ready.atomic_energies(structure, self._graph(structure))
+
+    def _graph(self, structure: Structure) -> Graph:
         if not self.lists:
             self.lists.append(self._new_list())
-        return self.ready.atomic_energies(structure, self.lists[0].graph(structure))
+        return self.lists[0].graph(structure)
 
     def _new_list(self) -> SkinList:
         return SkinList(self.posterior.network.r_max, self.posterior.species_of, self.skin)
 
-    def _of_one(self, structure: Structure, members: bool) -> Prediction:
+    def _by_dynamics(self, structure: Structure) -> Sampled:
         """By a fused engine: a step needs only the new positions as long as the neighbour list holds."""
         known, ready = self._of_dynamics, self.ready
         if known.renew(structure):
@@ -56,7 +78,7 @@ class Evaluator:
             assert self._dynamics is not None
             self._dynamics.load(graph, structure.positions)
         assert self._dynamics is not None
-        return ready.prediction(structure, self._dynamics(structure.positions), members=members)
+        return ready.sampled_by_dynamics(structure, self._dynamics(structure.positions))
 
     def forget(self) -> None:
         """Search all neighbours again, as a program that is restarted from a file does."""

@@ -6,9 +6,8 @@
 `equibayes lammps --help` lists what a script can use, in its own units (metal or real): deviations as variables, σ of
 each atom, trust levels.  `pe` and `press` include the posterior.
 
-Every rank sends its atoms to the first, which evaluates the posterior and sends the forces back; results do not
-depend on the number of ranks.  The deviation of an atom whose σ is not finite is infinite, so that it exceeds any
-trust level.
+The ranks share the samples of the posterior (`lammps_shares.py`); results do not depend on the number of ranks.  The
+deviation of an atom whose σ is not finite is infinite, so that it exceeds any trust level.
 """
 
 import tempfile
@@ -17,6 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from equibayes.device import choose_device
 from equibayes.errors import InputError, InputWarning
 from equibayes.posterior.file import Posterior, load
 from equibayes.simulate.calculator import SKIN
@@ -25,6 +27,7 @@ from equibayes.simulate.lammps_atoms import elements_of_types, looks_swapped
 from equibayes.simulate.lammps_library import Ranks, open_lammps
 from equibayes.simulate.lammps_potential import ENERGY_UNITS, FAILED, FIX, LammpsPotential
 from equibayes.simulate.lammps_script import LEVELS, QUANTITIES, Script, read_script
+from equibayes.simulate.lammps_shares import place_of, shares, waiting
 from equibayes.simulate.trust import Trust, check_deviation
 
 NO_LEVELS = Trust()
@@ -75,12 +78,26 @@ def attach(
     lmp.fix_external_set_vector_length(FIX, FAILED)
     for i, name in enumerate(QUANTITIES):
         lmp.command(f"variable {name} equal f_{FIX}[{i + 1}]")
-    potential = LammpsPotential(lmp, ranks, Evaluator(loaded, device, dtype, skin), numbers, deviation)
+    evaluator = _share(loaded, ranks, choose_device(device), dtype, skin)
+    potential = LammpsPotential(lmp, ranks, evaluator, numbers, deviation)
     for name, level in zip(LEVELS, (trust.lower, trust.upper)):
         if level is not None:
             lmp.command(f"variable {name} equal {float(level / potential.unit)!r}")
     lmp.set_fix_external_callback(FIX, potential, None)
     return potential
+
+
+def _share(
+    posterior: Posterior, ranks: Ranks, device: torch.device, dtype: str | None, skin: float
+) -> Evaluator | None:
+    """The evaluator of the samples of this rank; None if there are none for it."""
+    places = ranks.exchange(place_of(ranks.rank, device))
+    divided = shares(places, len(posterior))
+    told = waiting(divided, places, len(posterior))
+    if told and ranks.first:
+        warnings.warn(told, InputWarning, stacklevel=3)
+    own = divided[ranks.rank]
+    return None if own is None else Evaluator(posterior, device, dtype, skin, own)
 
 
 def _check(lmp: Any) -> None:

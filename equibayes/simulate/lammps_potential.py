@@ -1,11 +1,17 @@
-"""The callback of `fix external` in LAMMPS: from the atoms of all ranks to forces, virial and deviations."""
+"""The callback of `fix external` in LAMMPS: from the atoms of all ranks to forces, virial and deviations.
 
+All ranks exchange their atoms, each evaluates its samples (`lammps_shares.py`) for all of them, and the first combines
+these and sends the result to all.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from equibayes.data.structures import Structure
 from equibayes.errors import InputError
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.predict import Prediction, Sampled
 from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.lammps_atoms import LocalAtoms
 from equibayes.simulate.lammps_library import Ranks
@@ -25,13 +31,14 @@ class LammpsPotential:
     """Called by `fix external` at every step, on all ranks."""
 
     def __init__(
-        self, lmp: Any, ranks: Ranks, evaluator: Evaluator, numbers_of_types: np.ndarray, deviation: str
+        self, lmp: Any, ranks: Ranks, evaluator: Evaluator | None, numbers_of_types: np.ndarray, deviation: str
     ) -> None:
+        """evaluator: of the samples of this rank; None for a rank that only waits."""
         self.lmp, self.ranks, self.evaluator = lmp, ranks, evaluator
         self.sigma_name = DEVIATIONS[deviation]
         self.unit = ENERGY_UNITS[lmp.extract_global("units")]
         self.atoms, self.numbers_of_types = LocalAtoms(lmp), numbers_of_types
-        self.in_vacuum = VacuumCell(evaluator.posterior.network.r_max + evaluator.skin)
+        self.in_vacuum = VacuumCell(evaluator.posterior.network.r_max + evaluator.skin if evaluator else 0.0)
         self.calls = 0
         self.failure: BaseException | None = None
 
@@ -54,37 +61,44 @@ class LammpsPotential:
 
     def _evaluate(self, count: int, tag: Any, x: Any) -> "dict[str, Any] | BaseException":
         """The results, or the error, on all ranks: the others would wait for a rank that leaves."""
-        mine: Any
-        try:
-            mine = self.atoms.rows(count, tag, x)
-        except Exception as problem:
-            mine = RuntimeError(repr(problem))
-        parts = self.ranks.gather(mine)
-        found: dict[str, Any] | BaseException | None = None
-        if parts is not None:
-            try:
-                found = self._predict(parts)
-            except InputError as problem:
-                found = problem
-            except (Exception, KeyboardInterrupt) as problem:  # with several ranks: an exception that can be pickled
-                found = problem if self.ranks.size == 1 else RuntimeError(repr(problem))
-        shared: dict[str, Any] | BaseException = self.ranks.share(found)
+        rows = self.ranks.exchange(self._attempt([], self.atoms.rows, count, tag, x))
+        found = self.ranks.gather(self._attempt(rows, self._sampled, rows))
+        shared: dict[str, Any] | BaseException
+        shared = self.ranks.share(None if found is None else self._attempt(found, self._combined, rows, found))
         return shared
 
-    def _predict(self, parts: list[Any]) -> dict[str, Any]:
-        """From the atoms of all ranks, ordered by ID."""
-        for part in parts:
-            if isinstance(part, Exception):
-                raise part
+    def _attempt(self, before: list[Any], function: Callable[..., Any], *given: Any) -> Any:
+        """The first error among what the ranks found before; without one, the result of a function, or its error."""
+        for each in before:
+            if isinstance(each, BaseException):
+                return each
+        try:
+            return function(*given)
+        except InputError as problem:
+            return problem
+        except (Exception, KeyboardInterrupt) as problem:  # with several ranks: an exception that can be pickled
+            return problem if self.ranks.size == 1 else RuntimeError(repr(problem))
+
+    def _sampled(self, parts: list[Any]) -> Sampled | None:
+        """What the samples of this rank predict."""
+        return None if self.evaluator is None else self.evaluator.sampled(self._structure(parts))
+
+    def _combined(self, parts: list[Any], found: list[Any]) -> dict[str, Any]:
+        """The results, from what all samples predict; on the first rank, which always evaluates some."""
+        assert self.evaluator is not None
+        structure = self._structure(parts)
+        prediction = self.evaluator.prediction(structure, [each for each in found if each is not None])
+        ids = np.sort(np.concatenate(parts)[:, 0]).astype(np.int64)
+        return {**self._in_lammps_units(prediction, structure.volume), "ids": ids}
+
+    def _structure(self, parts: list[Any]) -> Structure:
+        """The atoms of all ranks, ordered by ID."""
         rows = np.concatenate(parts)
         if not len(rows):
             raise InputError("no atoms to calculate: the box is empty")
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         numbers = self.numbers_of_types[rows[:, 1].astype(np.int64) - 1]
-        structure = self.in_vacuum(numbers, rows[:, 2:].copy(), *self.atoms.box(), "LAMMPS")
-        (prediction,) = self.evaluator([structure])
-        found = self._in_lammps_units(prediction, abs(np.linalg.det(structure.cell)))
-        return {**found, "ids": rows[:, 0].astype(np.int64)}
+        return self.in_vacuum(numbers, rows[:, 2:].copy(), *self.atoms.box(), "LAMMPS")
 
     def _in_lammps_units(self, prediction: Prediction, volume: float) -> dict[str, Any]:
         sigma = getattr(prediction, self.sigma_name)

@@ -1,6 +1,5 @@
-"""`equibayes lammps` as a program: one rank and two, the example, mistakes in one line."""
+"""`equibayes lammps` as a program: one rank and several, the example, mistakes in one line."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -9,21 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from equibayes.cli.main import main
 from tests.cli import program
 from tests.samples import salt
-from tests.simulate.lammps_parts import head, in_standard_form, thermo, write_data
+from tests.simulate.lammps_parts import head, in_standard_form, mpirun, thermo, write_data
 from tests.simulate.posteriors import ETHANOL, random_posterior
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "lammps"
-MPIRUN = Path(sys.executable).parent / "mpirun"
 COMMON = ["lammps", "x.posterior", "in.salt", "--quiet", "--device", "cpu", "--threads", "1"]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A posterior and a script in which atoms wander between ranks and through the faces of a triclinic cell."""
-    random_posterior(2).save(tmp_path / "x.posterior")
+    random_posterior(3).save(tmp_path / "x.posterior")
     atoms = in_standard_form(salt().to_atoms())
     write_data(tmp_path / "salt.data", atoms, ["Cl", "Na"])
     (tmp_path / "in.salt").write_text(
@@ -38,11 +38,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def mpirun(ranks: int, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def equibayes(ranks: int, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """The program on several ranks."""
     code = "import sys; from equibayes.cli.main import main; sys.exit(main())"
-    start = [str(MPIRUN), "-launcher", "fork", "-n", str(ranks), sys.executable, "-c", code]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run([*start, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return mpirun(ranks, [sys.executable, "-c", code, *words], folder)
 
 
 def atoms_of(dump: Path) -> np.ndarray:
@@ -50,25 +49,51 @@ def atoms_of(dump: Path) -> np.ndarray:
     return np.array([[float(word) for word in line.split()] for line in lines if len(line.split()) == 10])
 
 
-def test_two_ranks_give_what_one_gives(folder: Path) -> None:
-    words = [*COMMON, "--elements", "Cl", "Na", "--var", "temperature=300"]
+WAITS = (
+    "equibayes: warning: 1 of 3 MPI ranks wait while others evaluate the potential, because there are only 2 samples "
+    "to share; use 2 ranks with more --threads each"
+)
+
+
+@pytest.mark.parametrize(("ranks", "samples", "told"), [(2, 3, ""), (3, 2, WAITS)])
+def test_several_ranks_give_what_one_gives(ranks: int, samples: int, told: str, folder: Path) -> None:
+    """Samples divided evenly or not, and a rank without any."""
+    words = [*COMMON, "--elements", "Cl", "Na", "--var", "temperature=300", "--k", str(samples)]
     status, _, err = program.run([*words, "--log", "one.log"], folder)
     assert (status, err) == (0, "")
     shutil.move(folder / "atoms.dump", folder / "one.dump")
-    done = mpirun(2, [*words, "--log", "two.log"], folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "on 2 procs" in (folder / "two.log").read_text()
-    (one,), (two,) = thermo(folder / "one.log"), thermo(folder / "two.log")
+    done = equibayes(ranks, [*words, "--log", "many.log"], folder)
+    assert (done.returncode, done.stderr.strip()) == (0, told)
+    assert f"on {ranks} procs" in (folder / "many.log").read_text()
+    (one,), (many,) = thermo(folder / "one.log"), thermo(folder / "many.log")
     assert len(one["Step"]) == 3
     for name in one:
-        np.testing.assert_allclose(two[name], one[name], rtol=1e-8, err_msg=name)
+        np.testing.assert_allclose(many[name], one[name], rtol=1e-8, err_msg=name)
     first, second = atoms_of(folder / "one.dump"), atoms_of(folder / "atoms.dump")
     assert first.shape == (3 * 8, 10)
     np.testing.assert_allclose(second, first, rtol=0, atol=1e-8)
 
 
+@pytest.mark.parametrize(("words", "expected"), [([], 4), (["--threads", "6"], 6)])
+def test_ranks_of_one_machine_divide_its_cores(
+    words: list[str], expected: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the user gives a number of threads."""
+    before, used = torch.get_num_threads(), []
+    monkeypatch.setattr("equibayes.simulate.lammps.run_script", lambda *_, **__: used.append(torch.get_num_threads()))
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setenv("MPI_LOCALNRANKS", "2")
+    monkeypatch.chdir(folder)
+    torch.set_num_threads(8)
+    try:
+        assert main(["lammps", "x.posterior", "in.salt", "--device", "cpu", *words]) == 0
+    finally:
+        torch.set_num_threads(before)
+    assert used == [expected]
+
+
 def test_a_mistake_is_told_once_by_two_ranks(folder: Path) -> None:
-    done = mpirun(2, [*COMMON, "--elements", "Cl", "--var", "temperature=300"], folder)
+    done = equibayes(2, [*COMMON, "--elements", "Cl", "--var", "temperature=300"], folder)
     assert done.returncode == 2
     assert done.stderr.strip() == (
         "equibayes: error: in.salt, line 11: --elements Cl: 1 elements for 2 atom types; give one per type, in order"
@@ -77,7 +102,7 @@ def test_a_mistake_is_told_once_by_two_ranks(folder: Path) -> None:
 
 def test_a_mistake_on_one_rank_ends_both(folder: Path) -> None:
     """Each rank finds it for itself, at its own time; the first one to do so ends all."""
-    done = mpirun(2, [*COMMON, "--elements", "Cl", "Na"], folder)
+    done = equibayes(2, [*COMMON, "--elements", "Cl", "Na"], folder)
     assert done.returncode != 0
     line = (
         r"equibayes: error: in\.salt: LAMMPS stopped: ERROR on proc [01]: Substitution for illegal variable temperature"

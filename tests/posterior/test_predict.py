@@ -18,7 +18,7 @@ from equibayes.errors import InputError
 from equibayes.posterior import predict as module
 from equibayes.posterior.extxyz import write_predictions
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.predict import Prediction, ReadyPosterior, predict, predict_each
+from equibayes.posterior.predict import Prediction, ReadyPosterior, Sampled, predict, predict_each
 from tests.models import graph, small_model
 from tests.samples import SPECIES_OF, ethanol, salt, silicon, slab, water
 
@@ -76,7 +76,8 @@ def test_what_dynamics_computed_is_the_same_prediction(posterior: Posterior, str
         log_sigma_energy=output.log_sigma_energy[:, 0].numpy(),
         log_sigma_forces=output.log_sigma_forces.numpy(),
     )
-    got = ReadyPosterior(posterior, "cpu").prediction(structure, found)
+    ready = ReadyPosterior(posterior, "cpu")
+    got = ready.prediction(structure, ready.sampled_by_dynamics(structure, found))
     assert_equal(got, posterior.predict(structure))
     assert got.members is None
 
@@ -92,6 +93,21 @@ def test_batch_equals_single(
     for one, other in zip(singles, posterior.predict(MIXED), strict=True):
         assert_equal(one, other)
     assert sizes == batches
+
+
+@pytest.mark.parametrize("kind", ["plain", "dropout", "linearised"])
+def test_samples_evaluated_in_parts(posterior: Posterior, kind: str) -> None:
+    """As several processes do it, each with samples of its own."""
+    tangent = torch.randn(posterior.samples.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    changes = {"plain": {}, "dropout": {"dropout": 0.2}, "linearised": {"tangent": 0.01 * tangent}}
+    whole, structure = replace(posterior, **changes[kind]), salt()
+    parts = [ReadyPosterior(whole, "cpu", own=own) for own in (range(0, 1), range(1, 4))]
+    found = Sampled.joined([ready.sampled([structure], graph(structure)) for ready in parts])
+    got = parts[0].prediction(structure, found, members=True)
+    expected = whole.predict(structure, members=True)
+    assert_equal(got, expected)
+    np.testing.assert_allclose(got.members["forces"], expected.members["forces"], rtol=1e-9, atol=1e-10)
+    assert np.ptp(got.members["energy"]) > 1e-3, "else the parts may be swapped"
 
 
 def test_stress_only_where_there_is_a_volume(posterior: Posterior) -> None:

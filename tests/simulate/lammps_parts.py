@@ -1,5 +1,8 @@
-"""LAMMPS for tests: data files of ASE atoms, a quiet LAMMPS with atoms in it, thermo tables of logs."""
+"""LAMMPS for tests: data files of ASE atoms, a quiet LAMMPS with atoms in it, several ranks, thermo tables of logs."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +54,13 @@ def quiet_lammps(folder: Path, atoms: Atoms, elements: Sequence[str], units: str
     write_data(folder / "atoms.data", atoms, elements)
     lmp.commands_string(head(str(folder / "atoms.data"), atoms, units))
     return lmp
+
+
+def mpirun(ranks: int, words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A program on several ranks, one thread each."""
+    start = [str(Path(sys.executable).parent / "mpirun"), "-launcher", "fork", "-n", str(ranks)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run([*start, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
 def by_id(lmp: Any, name: str) -> np.ndarray:

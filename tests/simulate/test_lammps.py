@@ -413,7 +413,7 @@ def test_interrupt_ends_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def interrupted(_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(potential, "evaluator", interrupted)
+    monkeypatch.setattr(potential.evaluator, "sampled", interrupted)
     with pytest.raises(Exception, match="equibayes_stop"):
         lmp.commands_string("fix integrate all nve\nrun 50")
     assert isinstance(potential.failure, KeyboardInterrupt)
