@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from equibayes.cli.device import add_engine_options, use_engine
 from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError
@@ -42,6 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draws", type=int, default=2, metavar="N", help="draws around each chain (default 2)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing output file")
+    add_engine_options(parser)
     add_reading_options(parser)
 
 
@@ -51,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_target(target, overwrite=arguments.overwrite)
     if arguments.draws < 1:
         raise InputError(f"--draws {arguments.draws}: at least one draw around each chain")
+    use_engine(arguments)
     posterior = load(source)
     data = read(arguments.data, **reading_options(arguments))
     known, held = split_known(marks_of(posterior), data)

@@ -51,6 +51,7 @@ class PosteriorSummary:
             ("network", _network(posterior)),
             *_run_lines(posterior),
             ("samples", _samples(posterior, self.stored)),
+            *_refined_lines(posterior),
             *_accuracy_lines(posterior),
             *_convergence_lines(posterior),
             *_reference_lines(posterior),
@@ -126,6 +127,15 @@ def _samples(posterior: Posterior, stored: str) -> str:
     first, last = min(steps) + 1, max(steps) + 1
     taken = f"after step {first}" if first == last else f"between steps {first} and {last}"
     return f"{len(posterior)} from {source}, taken {taken}, stored as {stored}"
+
+
+def _refined_lines(posterior: Posterior) -> list[Line]:
+    """Of a linearised posterior; its accuracy is not that of the chains, which the other lines are about."""
+    if posterior.tangent is None:
+        return []
+    frames = posterior.verdict.get("tangent", {}).get("frames", "an unknown number of")
+    text = f"each network linearised and moved by exact inference from {frames} frames; errors below are those before"
+    return [("refined", text)]
 
 
 def _accuracy_lines(posterior: Posterior) -> list[Line]:

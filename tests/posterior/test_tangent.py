@@ -173,6 +173,8 @@ def test_program(tmp_path: Path, plain: Posterior) -> None:
     assert (status, err) == (0, "")
     assert "4 linearised networks written to b.posterior" in out
     assert "chosen on 8 held-back frames" in out
+    _, out, _ = program.run(["info", "b.posterior"], tmp_path)
+    assert "each network linearised and moved by exact inference from 16 frames" in out
     status, _, err = program.run(["refine", "b.posterior", "bundled:ethanol@0:24", "-o", "c.posterior"], tmp_path)
     assert (status, err.count("\n")) == (2, 1)
     status, _, err = program.run(["refine", "a.posterior", "bundled:ethanol@test", "-o", "c.posterior"], tmp_path)
