@@ -20,13 +20,13 @@ MOST_HELD = 50
 HELP = "sharpen a posterior by exact inference around each of its chains"
 DESCRIPTION = (
     "Refine a posterior or ensemble: around the last sample of each chain the network is taken as linear in its weights, "
-    "where the posterior is Gaussian and exact.  Needs the labels that it was sampled from.  The result predicts with "
-    "lower errors, and its σ knows how far the labels determine each prediction."
+    "where the posterior is Gaussian and exact.  Needs the labels that it was sampled from.  Its σ then "
+    "contains how far the labels determine each prediction."
 )
 EPILOG = """\
 examples:
   equibayes refine my.posterior train.xyz -o refined.posterior
-  equibayes refine my.posterior train.xyz --add new.xyz -o refined.posterior     also learns from new frames, in seconds
+  equibayes refine my.posterior train.xyz --add new.xyz -o refined.posterior     also learns from new frames
 
 Frames of DATA that the posterior did not learn from (those held back when sampling) choose the noise level and the size
 of σ.  Predictions cost three times as much as before.  A calibration is removed: calibrate again afterwards.

@@ -62,8 +62,7 @@ class SamplerSettings(SGHMCConfig):
     epsilon: float = setting(1e-3, "ε added to the mass, so that every parameter has one")
     mass: Mass = setting(
         "diagonal",
-        "diagonal: a mass for each weight, the paper's; matrix: one for each weight matrix, in the eigenbasis of its gradients, "
-        "with much lower errors after the same number of steps",
+        "diagonal: a mass for each weight, the paper's; matrix: one for each weight matrix, in the eigenbasis of its gradients",
         ("diagonal", "matrix"),
     )
     refresh: int = setting(10, "steps between changes of the eigenbasis of a matrix mass", at_least=1)
