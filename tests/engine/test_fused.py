@@ -22,7 +22,7 @@ from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Dropout, Potential
 from equibayes.bayes.prior import Flat, StandardNormal
 from equibayes.data.graph import graph_of
-from equibayes.engine import selftest
+from equibayes.engine import selftest, selftest_cases
 from equibayes.engine.select import make_stepper
 from equibayes.engine.triton.layout import Pieces
 from equibayes.engine.triton.model import TritonModel
@@ -46,7 +46,7 @@ TINY = NetworkConfig(
     radial_mlp_width=16,
     radial_mlp_depth=1,
     num_bessels=4,
-    **selftest.SCALES,
+    **selftest_cases.SCALES,
 )
 
 
@@ -117,7 +117,7 @@ def test_forces_are_the_gradient_of_the_energy():
 @pytest.mark.slow
 def test_all_of_l_3():
     config = NetworkConfig(
-        l_max=3, num_features=16, num_layers=3, radial_mlp_width=16, radial_mlp_depth=1, **selftest.SCALES
+        l_max=3, num_features=16, num_layers=3, radial_mlp_width=16, radial_mlp_depth=1, **selftest_cases.SCALES
     )
     passed(selftest.check_gradient("l=3", config, [selftest.cluster(2, 8), selftest.cluster(2, 9)], 1, EXACT, "cpu"))
 
@@ -280,7 +280,7 @@ SHARED_MEMORY = {80: 163, 89: 99}
 def test_kernels_fit_smaller_gpus(capability, tmp_path):
     """Those with matrix products, of the paper's network, in the default precision: the others need next to nothing."""
     work = {
-        "network": asdict(preset("paper", **selftest.SCALES)),
+        "network": asdict(preset("paper", **selftest_cases.SCALES)),
         "precision": "mixed",
         "chains": 1,
         "tuning": asdict(Tuning.best("mixed", 5000, narrow=capability == 89)),

@@ -10,7 +10,7 @@ import torch
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import StandardNormal
-from equibayes.engine import selftest
+from equibayes.engine import selftest, selftest_cases
 from equibayes.engine.native.compile import CompileError, why_no_compiler
 from equibayes.engine.select import (
     VARIABLE,
@@ -30,7 +30,9 @@ from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.schedule import StepPlan
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-SMALL = NetworkConfig(l_max=1, num_features=4, num_layers=2, radial_mlp_width=8, radial_mlp_depth=1, **selftest.SCALES)
+SMALL = NetworkConfig(
+    l_max=1, num_features=4, num_layers=2, radial_mlp_width=8, radial_mlp_depth=1, **selftest_cases.SCALES
+)
 
 
 @pytest.fixture(autouse=True)

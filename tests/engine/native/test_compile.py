@@ -209,13 +209,13 @@ def test_a_unit_depends_on_the_headers_that_it_includes():
 
 def test_scales_of_the_data_do_not_compile_the_layers_again():
     from equibayes.bayes.model import StochasticModel
-    from equibayes.engine import selftest
+    from equibayes.engine import selftest_cases
     from equibayes.engine.native.layout import WeightMemory
     from equibayes.engine.native.module import sources
     from equibayes.network.config import preset
 
     def keys(scale):
-        model = StochasticModel(preset("tiny", **selftest.SCALES | {"per_type_energy_scales": scale}))
+        model = StochasticModel(preset("tiny", **selftest_cases.SCALES | {"per_type_energy_scales": scale}))
         texts = sources(model, WeightMemory(model, 16))
         return {name: compiling._unit(name, texts, slow=False).key for name in texts if name.endswith(".cpp")}
 

@@ -3,12 +3,12 @@
 import pytest
 
 from equibayes.bayes.model import StochasticModel
-from equibayes.engine import selftest
+from equibayes.engine import selftest_cases
 from equibayes.engine.native.layout import WeightMemory
 from equibayes.engine.native.module import sources
 from equibayes.network.config import NetworkConfig, preset
 
-MIXED = NetworkConfig(l_max=2, num_features=[10, 3, 2], num_layers=3, radial_mlp_width=12, **selftest.SCALES)
+MIXED = NetworkConfig(l_max=2, num_features=[10, 3, 2], num_layers=3, radial_mlp_width=12, **selftest_cases.SCALES)
 
 
 @pytest.mark.parametrize("width", [4, 8, 16])
@@ -24,7 +24,7 @@ def test_every_weight_has_a_place_of_its_own(width):
 
 
 def test_equations_stand_beside_the_loops():
-    model = StochasticModel(preset("small", **selftest.SCALES))
+    model = StochasticModel(preset("small", **selftest_cases.SCALES))
     texts = sources(model, WeightMemory(model, 16))
     assert "// S_k += R Σ_i A_ik x_i,   A_ik = Σ_m C_imk Y_m" in texts["layer1.cpp"]
     assert "MODE" not in texts["layer1.cpp"]

@@ -9,7 +9,7 @@ import torch
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import CentredNormal, Flat, StandardNormal
-from equibayes.engine import selftest
+from equibayes.engine import selftest, selftest_cases
 from equibayes.engine.native.compile import why_no_compiler
 from equibayes.engine.native.potential import NativePotential
 from equibayes.network.config import NetworkConfig
@@ -24,10 +24,16 @@ MIXED = NetworkConfig(
     num_bessels=5,
     radial_mlp_width=12,
     per_type_energy_shifts_trainable=True,
-    **selftest.SCALES,
+    **selftest_cases.SCALES,
 )
 TINY = NetworkConfig(
-    l_max=1, parity=False, num_features=[4, 2], num_layers=2, radial_mlp_width=8, radial_mlp_depth=1, **selftest.SCALES
+    l_max=1,
+    parity=False,
+    num_features=[4, 2],
+    num_layers=2,
+    radial_mlp_width=8,
+    radial_mlp_depth=1,
+    **selftest_cases.SCALES,
 )
 MOLECULES = [selftest.cluster(9, 8), selftest.cluster(7, 9), selftest.cluster(1, 10)]
 

@@ -10,7 +10,7 @@ import torch
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Dropout, Evaluation, Potential
 from equibayes.bayes.prior import CentredNormal, Flat, StandardNormal
-from equibayes.engine import selftest
+from equibayes.engine import selftest, selftest_cases
 from equibayes.engine.native.compile import build, why_no_compiler
 from equibayes.engine.native.steps import NativeStepper, ranges_of
 from equibayes.network.config import NetworkConfig
@@ -23,7 +23,9 @@ from equibayes.sampling.schedule import StepPlan
 if why_no_compiler():
     pytest.skip(str(why_no_compiler()), allow_module_level=True)
 
-CONFIG = NetworkConfig(l_max=0, num_features=3, num_layers=1, radial_mlp_width=3, radial_mlp_depth=1, **selftest.SCALES)
+CONFIG = NetworkConfig(
+    l_max=0, num_features=3, num_layers=1, radial_mlp_width=3, radial_mlp_depth=1, **selftest_cases.SCALES
+)
 SPRINGS = """
 #include <vector>
 #include "potential.h"
