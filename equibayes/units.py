@@ -20,6 +20,8 @@ HARTREE = 27.211386245988
 """1 Hartree in eV."""
 BOHR = 0.529177210903
 """1 Bohr radius in Å."""
+GPA = 1e-21 / _ELEMENTARY_CHARGE
+"""1 GPa in eV/Å³."""
 
 ENERGY_UNITS: dict[str, float] = {
     "eV": 1.0,

@@ -77,6 +77,7 @@ def split_output(output: ModelOutput, sizes: Sequence[int]) -> list[Evaluation]:
                 sigma_energy=float(output.sigma_energy[0, i]),
                 sigma_forces=output.sigma_forces[0, start:end].numpy(),
                 features=output.features[0, start:end].numpy(),
+                sigma_stress=None if output.sigma_stress[0, i].isnan() else float(output.sigma_stress[0, i]),
             )
         )
     return result

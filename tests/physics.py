@@ -26,6 +26,7 @@ class Evaluation:
     sigma_energy eV
     sigma_forces [n] eV/Å
     features     [n, C] invariant features, or None where the engine does not give them
+    sigma_stress eV/Å³; None where there is no stress, or the model does not learn it
     """
 
     energy: float
@@ -34,10 +35,11 @@ class Evaluation:
     sigma_energy: float
     sigma_forces: np.ndarray
     features: np.ndarray | None = None
+    sigma_stress: float | None = None
 
 
 Evaluate = Callable[[Structure], Evaluation]
-FIELDS = ("energy", "forces", "stress", "sigma_energy", "sigma_forces", "features")
+FIELDS = ("energy", "forces", "stress", "sigma_energy", "sigma_forces", "features", "sigma_stress")
 
 
 def assert_close(actual: object, expected: object, law: str, tolerance: float = EXACT) -> None:
@@ -203,5 +205,6 @@ def check_isolated_atoms(evaluate: Evaluate, numbers: Sequence[int], r_max: floa
         assert np.all(result.forces == 0.0), "isolated atoms: force"
         assert result.stress is None or np.all(result.stress == 0.0), "isolated atoms: stress"
         assert np.isfinite(result.sigma_energy), "isolated atoms: sigma_energy"
+        assert result.sigma_stress is None or np.isfinite(result.sigma_stress), "isolated atoms: sigma_stress"
         assert np.isfinite(result.sigma_forces).all(), "isolated atoms: sigma_forces"
     assert evaluate(cases[-1]).stress is not None, "isolated atoms: a periodic box has a stress"

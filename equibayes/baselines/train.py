@@ -12,12 +12,14 @@ from dataclasses import replace
 
 import torch
 
-from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN
-from equibayes.bayes.model import StochasticModel
+from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN, STRESS_HEAD
+from equibayes.bayes.likelihood import squared_norm, stress_error
+from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.potential import Dropout, Objective, Potential
 from equibayes.bayes.prior import Flat, Prior
 from equibayes.data.dataset import Dataset
-from equibayes.data.resident import ResidentData
+from equibayes.data.graph import Graph
+from equibayes.data.resident import Labels, ResidentData
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import gather, sample_chains
@@ -94,14 +96,15 @@ def _finish(kind: str, prepared: Prepared, chains: Chains, state: RunState, samp
         repeated = {name: getattr(posterior, name)[rows] for name in ("samples", "chain", "step")}
         posterior = replace(posterior, dropout=RATE, **repeated)
     if kind == "point":
-        forces, energy = held_back_errors(prepared.model, posterior.samples, chains.validation)
-        posterior = replace(posterior, samples=with_constant_sigma(prepared.model, posterior.samples, forces, energy))
+        errors = held_back_errors(prepared.model, posterior.samples, chains.validation)
+        posterior = replace(posterior, samples=with_constant_sigma(prepared.model, posterior.samples, errors))
     return replace(posterior, config=posterior.config | {"baseline": kind})
 
 
 @torch.no_grad()
-def held_back_errors(model: StochasticModel, weights: torch.Tensor, data: ResidentData | None) -> tuple[float, float]:
-    """RMS errors of force components (eV/Å) and of energies (eV): the σ to quote for a point model."""
+def held_back_errors(model: StochasticModel, weights: torch.Tensor, data: ResidentData | None) -> dict[str, float]:
+    """RMS errors of force components (eV/Å), of energies (eV) and, where it is learned, of the six components of the
+    stress as a virial per atom (eV), each by the name of its head: the σ to quote for a point model."""
     if data is None:
         raise InputError("the point baseline takes its σ from held-back frames; set data.validation above 0")
     graph, labels = data.batch(torch.arange(len(data), device=data.forces.device)[None])
@@ -109,13 +112,26 @@ def held_back_errors(model: StochasticModel, weights: torch.Tensor, data: Reside
     force_error = (output.forces - labels.forces)[:, graph.real[0]]
     energy_error = (output.energy - labels.energy)[~torch.isnan(labels.energy).expand_as(output.energy)]
     energy = float(energy_error.square().mean().sqrt()) if energy_error.numel() else KCAL_PER_MOL
-    return float(force_error.square().mean().sqrt()), energy
+    errors = {FORCE_HEAD: float(force_error.square().mean().sqrt()), ENERGY_HEAD: energy}
+    if model.learns_stress:
+        errors[STRESS_HEAD] = _virial_error(output, graph, labels)
+    return errors
 
 
-def with_constant_sigma(model: StochasticModel, weights: torch.Tensor, forces: float, energy: float) -> torch.Tensor:
-    """The same weights [1, P] with heads that give a constant σ."""
+def _virial_error(output: ModelOutput, graph: Graph, labels: Labels) -> float:
+    """RMS error of the six components of the virial per atom, eV; that of the forces times 1 Å without labels."""
+    if labels.stress is not None:
+        learned, error = stress_error(output, labels.stress)
+        if bool(learned.any()):
+            volume = graph.volume.nan_to_num().double() / graph.num_atoms
+            return float(((squared_norm(error) * volume**2).sum() / (6 * learned.sum())).sqrt())
+    return float((output.forces - labels.forces)[:, graph.real[0]].square().mean().sqrt())
+
+
+def with_constant_sigma(model: StochasticModel, weights: torch.Tensor, errors: dict[str, float]) -> torch.Tensor:
+    """The same weights [1, P] with heads, by their names, that give a constant σ."""
     views = {name: view.clone() for name, view in model.layout.views(weights).items()}
-    for name, sigma in ((FORCE_HEAD, forces), (ENERGY_HEAD, energy)):
+    for name, sigma in errors.items():
         last = len(HIDDEN)
         views[f"{name}.weight{last}"].zero_()
         views[f"{name}.bias{last}"].fill_(float(torch.tensor(sigma / KCAL_PER_MOL).log()))

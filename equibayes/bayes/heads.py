@@ -1,9 +1,13 @@
-"""The two deviation networks: the predicted standard deviations of energy and forces.
+"""The deviation networks: the predicted standard deviations of energy, forces and, where it is learned, stress.
 
 Each maps the invariant features v_i of an atom through 64 → 32 → 16 → 1 with SiLU, and an exponential at the end:
 
     σ_F,i = exp(h_F(v_i)) kcal/(mol Å), one for the three components (a single number keeps the density equivariant)
     σ_E   = mean_i exp(h_E(v_i)) kcal/mol
+    σ_S   = Σ_i exp(h_S(v_i)) kcal/mol / V, one for the six components of the stress (see likelihood.py)
+
+exp(h_S) is the noise of an atom's share of the virial: σ_S is its mean over the volume per atom, the same for a cell
+and for its supercells.  So is σ_E, the noise of the *total* energy: that of the energy per atom falls as 1/n.
 
 The exponential multiplies the paper's unit, so that the prior on the weights does not depend on the units of the data.
 Everything is kept as ln σ, which neither overflows nor divides by zero.
@@ -20,11 +24,11 @@ from equibayes.network.weights import Parameter, Weights
 from equibayes.units import KCAL_PER_MOL
 
 HIDDEN = (32, 16)
-FORCE_HEAD, ENERGY_HEAD = "force_head", "energy_head"
+FORCE_HEAD, ENERGY_HEAD, STRESS_HEAD = "force_head", "energy_head", "stress_head"
 
 
 def head_parameters(name: str, features: int, start_sigma: float) -> Iterator[Parameter]:
-    """Weights and biases of one head; it starts at the constant `start_sigma` (eV or eV/Å) for every atom."""
+    """Weights and biases of one head; it starts at the constant `start_sigma` (eV; eV/Å of forces) for every atom."""
     sizes = [features, *HIDDEN, 1]
     for i, (fan_in, fan_out) in enumerate(zip(sizes, sizes[1:])):
         last = i == len(HIDDEN)
@@ -49,6 +53,14 @@ def log_sigma_forces(weights: Weights, features: torch.Tensor) -> torch.Tensor:
 def log_sigma_energy(weights: Weights, features: torch.Tensor, graph: Graph) -> torch.Tensor:
     """ln σ_E of every structure [K, B], σ in eV: the logarithm of the mean of the atoms' exponentials."""
     return log_mean_exp(head(ENERGY_HEAD, weights, features), graph)
+
+
+def log_sigma_stress(weights: Weights, features: torch.Tensor, graph: Graph) -> torch.Tensor:
+    """ln σ_S of every structure [K, B], σ in eV/Å³; NaN where there is no volume."""
+    per_atom = log_mean_exp(head(STRESS_HEAD, weights, features), graph)
+    # a NaN that gradients do not see
+    volume = graph.volume.nan_to_num(1.0) / graph.num_atoms
+    return torch.where(graph.volume.isnan(), torch.nan, per_atom - volume.log().to(per_atom))
 
 
 def log_mean_exp(per_atom: torch.Tensor, graph: Graph) -> torch.Tensor:

@@ -1,12 +1,17 @@
-"""The Gaussian likelihood of energy and forces:
+"""The Gaussian likelihood of energy, forces and, where there are labels, stress:
 
-    ln p(y | x, θ) = ln N(E; μ_E, σ_E²) + Σ_i Σ_a ln N(F_ia; μ_F,ia, σ_F,i²)
+    ln p(y | x, θ) = ln N(E; μ_E, σ_E²) + Σ_i Σ_a ln N(F_ia; μ_F,ia, σ_F,i²) + Σ_c ln N(S_c; μ_S,c, σ_S²)
 
-*summed* over the 3n force components and the energy of a configuration.  Averaging over them would temper the posterior
-by a factor of about 3n + 1: all weights would be sampled as if there were that much less data.
+*summed* over the 3n force components, the energy and the six components of the stress of a configuration.  Averaging
+over them would temper the posterior by a factor of about 3n + 1: all weights would be sampled as if there were that
+much less data.
+
+The six components are c = xx, yy, zz, √2 yz, √2 xz, √2 xy.  With the factor √2 the sum of their squares is the squared
+Frobenius norm of the error, so that the density is the same in every orientation of the crystal: a tensor with
+independent errors of these sizes has them after every rotation.  The off-diagonal elements themselves have σ_S/√2.
 """
 
-from math import log, pi
+from math import log, pi, sqrt
 
 import torch
 
@@ -15,27 +20,58 @@ from equibayes.data.graph import Graph
 from equibayes.data.resident import Labels
 from equibayes.network.nequip import sum_over_structures
 
+STRESS_COMPONENTS = ((1.0, sqrt(0.5), sqrt(0.5)), (sqrt(0.5), 1.0, sqrt(0.5)), (sqrt(0.5), sqrt(0.5), 1.0))
+"""σ of every element of the stress in units of σ_S, [3, 3]."""
+
 
 def log_likelihood(output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
-    """ln p per structure, [K, B] float64; without an energy label (NaN), of the forces alone."""
+    """ln p per structure, [K, B] float64, of the labels that there are: energy or stress may be missing (NaN)."""
     known = ~torch.isnan(labels.energy)
     energy = gaussian_log_density(labels.energy.nan_to_num() - output.energy, output.log_sigma_energy.double())
     forces = gaussian_log_density(labels.forces - output.forces, output.log_sigma_forces[..., None])
     # padding atoms belong to no structure and drop out of the sum
-    return torch.where(known, energy, 0.0) + sum_over_structures(forces.sum(-1).double(), graph)
+    total = torch.where(known, energy, 0.0) + sum_over_structures(forces.sum(-1).double(), graph)
+    if labels.stress is None:
+        return total
+    learned, error = stress_error(output, labels.stress)
+    log_sigma = output.log_sigma_stress.nan_to_num().double()
+    stress = -0.5 * squared_norm(error) * torch.exp(-2 * log_sigma) - 6 * log_sigma - 3 * log(2 * pi)
+    return total + torch.where(learned, stress, 0.0)
+
+
+def stress_error(output: ModelOutput, label: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which structures have a stress that is learned, [K, B], and its error there [K, B, 3, 3], eV/Å³; 0 elsewhere.
+
+    label [G, B, 3, 3]
+    """
+    learned = label.flatten(-2).isfinite().all(-1) & output.log_sigma_stress.isfinite()
+    error = label.nan_to_num() - output.stress.nan_to_num()
+    return learned, torch.where(learned[..., None, None], error, 0.0)
+
+
+def squared_norm(tensor: torch.Tensor) -> torch.Tensor:
+    """Of [..., 3, 3], the squared Frobenius norm, float64."""
+    return tensor.double().square().flatten(-2).sum(-1)
 
 
 def squared_errors(output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
     """The objective of a point estimate as a log density [K, B] float64: a Gaussian with the same σ for all forces.
 
     NequIP's default weights: mean squared force error per component, (eV/Å)², plus squared energy error per atom, eV².
+    The stress is added with weight 1 as a virial per atom, which has the unit of an energy per atom: mean squared error
+    of its nine elements, eV².
     """
     known = ~torch.isnan(labels.energy)
     # the sum over 3n force components weighs 3n/2 times their mean, so the energy term is multiplied by 3n/2 as well
     error = (labels.energy.nan_to_num() - output.energy) / graph.num_atoms
     energy = (3 * graph.num_atoms).double() * (-0.5 * error**2)
     forces = gaussian_log_density(labels.forces - output.forces, torch.zeros_like(output.log_sigma_forces)[..., None])
-    return sum_over_structures(forces.sum(-1).double(), graph) + torch.where(known, energy, 0.0)
+    total = sum_over_structures(forces.sum(-1).double(), graph) + torch.where(known, energy, 0.0)
+    if labels.stress is None:
+        return total
+    _, wrong = stress_error(output, labels.stress)
+    volume = graph.volume.nan_to_num().double() / graph.num_atoms
+    return total + (3 * graph.num_atoms).double() * (-0.5 / 9) * squared_norm(wrong) * volume**2
 
 
 def gaussian_log_density(error: torch.Tensor, log_sigma: torch.Tensor) -> torch.Tensor:

@@ -1,10 +1,18 @@
-"""The stochastic model: NequIP for the means, two heads for the deviations, one flat weight vector for all of it."""
+"""The stochastic model: NequIP for the means, heads for the deviations, one flat weight vector for all of it."""
 
 from dataclasses import dataclass
 
 import torch
 
-from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, head_parameters, log_sigma_energy, log_sigma_forces
+from equibayes.bayes.heads import (
+    ENERGY_HEAD,
+    FORCE_HEAD,
+    STRESS_HEAD,
+    head_parameters,
+    log_sigma_energy,
+    log_sigma_forces,
+    log_sigma_stress,
+)
 from equibayes.data.graph import Graph
 from equibayes.network.config import NetworkConfig
 from equibayes.network.nequip import NequIP
@@ -20,6 +28,8 @@ class ModelOutput:
     stress           [K, B, 3, 3]    eV/Å³, ASE's sign; NaN where there is no volume
     log_sigma_energy [K, B]          ln(σ_E / eV)
     log_sigma_forces [K, N]          ln(σ_F / (eV/Å)), the same for the three components
+    log_sigma_stress [K, B]          ln(σ_S / (eV/Å³)), see `likelihood.STRESS_COMPONENTS`; NaN where there is no
+                                     volume, or where the model does not learn stress
     features         [K, N, C]
     """
 
@@ -28,6 +38,7 @@ class ModelOutput:
     stress: torch.Tensor
     log_sigma_energy: torch.Tensor
     log_sigma_forces: torch.Tensor
+    log_sigma_stress: torch.Tensor
     features: torch.Tensor
 
     @property
@@ -40,15 +51,24 @@ class ModelOutput:
         """[K, N] eV/Å."""
         return self.log_sigma_forces.exp()
 
+    @property
+    def sigma_stress(self) -> torch.Tensor:
+        """[K, B] eV/Å³."""
+        return self.log_sigma_stress.exp()
+
 
 class StochasticModel:
     """Graph × weights [K, P] -> predicted density.  A function of its weights; holds none."""
 
     def __init__(
-        self, config: NetworkConfig, start_sigma: float = 1.0, start_sigma_energy: float | None = None
+        self,
+        config: NetworkConfig,
+        start_sigma: float = 1.0,
+        start_sigma_energy: float | None = None,
+        start_sigma_virial: float | None = None,
     ) -> None:
-        """start_sigma: initial deviations, eV/Å and (unless given separately) eV; the RMS force of the data is a good
-        value.  It enters the initial weights alone, not the function."""
+        """start_sigma: initial deviations, eV/Å and (unless given separately) eV, of the virial per atom; the RMS force
+        of the data is a good value.  It enters the initial weights alone, not the function."""
         self.config = config
         self.network = NequIP(config)
         width = config.channels[0]
@@ -57,8 +77,14 @@ class StochasticModel:
                 *self.network.layout.parameters,
                 *head_parameters(FORCE_HEAD, width, start_sigma),
                 *head_parameters(ENERGY_HEAD, width, start_sigma_energy or start_sigma),
+                # the last, and only where stress is learned: other models keep their parameters
+                *(head_parameters(STRESS_HEAD, width, start_sigma_virial or start_sigma) if self.learns_stress else ()),
             ]
         )
+
+    @property
+    def learns_stress(self) -> bool:
+        return bool(self.config.stress_head)
 
     def __call__(
         self,
@@ -82,13 +108,15 @@ class StochasticModel:
         """The same for weights already scaled for the forward pass: callers with many evaluations prepare them once."""
         with torch.set_grad_enabled(differentiable):
             base = self.network(weights, graph, differentiable=differentiable, feature_mask=feature_mask)
-            volume = graph.volume[..., None, None]
+            volume, energy = graph.volume[..., None, None], log_sigma_energy(weights, base.features, graph)
+            unknown = torch.full_like(energy, torch.nan)
             return ModelOutput(
                 energy=base.energy,
                 forces=base.forces,
                 # not simply virial / volume: where there is no volume, gradients of the other outputs must stay finite
                 stress=torch.where(volume.isnan(), volume, base.virial / volume.nan_to_num(1.0)),
-                log_sigma_energy=log_sigma_energy(weights, base.features, graph),
+                log_sigma_energy=energy,
                 log_sigma_forces=log_sigma_forces(weights, base.features),
+                log_sigma_stress=log_sigma_stress(weights, base.features, graph) if self.learns_stress else unknown,
                 features=base.features,
             )

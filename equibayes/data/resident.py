@@ -4,7 +4,7 @@ Every frame is padded to the same number of atoms and slots.  A minibatch is the
 shapes that never change, and each chain can have its own frames.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 
@@ -21,11 +21,13 @@ class Labels:
 
     energy [G, B] float64  eV, the energy reference subtracted; NaN where there is no label
     forces [G, N, 3]       eV/Å; 0 at padding atoms
+    stress [G, B, 3, 3]    eV/Å³; NaN where there is no label, None where no structure of the whole set has one
     weight [G, B] float64  of each structure's log likelihood; None: all 1
     """
 
     energy: torch.Tensor
     forces: torch.Tensor
+    stress: torch.Tensor | None = None
     weight: torch.Tensor | None = None
 
 
@@ -39,10 +41,11 @@ class ResidentData:
         r_max: float,
         species_of: dict[int, int],
         reference: Sequence[float],
+        stress: bool = True,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        """reference: the energy (eV) to subtract from each structure's label."""
+        """reference: the energy (eV) to subtract from each structure's label;  stress: false leaves its labels out."""
         graphs = [graph_of(structure, r_max=r_max, species_of=species_of) for structure in structures]
         atoms = max(graph.sender.shape[1] for graph in graphs)
         slots = max(graph.sender.shape[2] for graph in graphs)
@@ -57,6 +60,7 @@ class ResidentData:
                 row[: len(structure)] = structure.forces
         self.energy = torch.tensor(energy, dtype=torch.float64, device=device)
         self.forces = torch.from_numpy(forces).to(device, dtype)
+        self.stress = _stress(structures).to(device, dtype) if stress and has_stress(structures) else None
         weights = [s.weight for s in structures]
         self.weight = torch.tensor(weights, dtype=torch.float64, device=device) if set(weights) != {1.0} else None
 
@@ -69,10 +73,10 @@ class ResidentData:
         return self.forces.shape[1]
 
     def relabelled(self, numbers: torch.Tensor, energy: torch.Tensor, forces: torch.Tensor) -> "ResidentData":
-        """Frames by number [L], also repeated, with other labels: energies [L] and forces [L, n, 3]."""
+        """Frames by number [L], also repeated, with other labels: energies [L] and forces [L, n, 3], no stress."""
         other = copy(self)
         other.frames = Graph(**{f.name: getattr(self.frames, f.name)[numbers] for f in fields(Graph)})
-        other.energy, other.forces, other.weight = energy, forces, None
+        other.energy, other.forces, other.stress, other.weight = energy, forces, None, None
         return other
 
     def batch(self, indices: torch.Tensor) -> tuple[Graph, Labels]:
@@ -90,5 +94,17 @@ class ResidentData:
             num_atoms=frames.num_atoms[indices].flatten(1, 2),
             volume=frames.volume[indices].flatten(1, 2),
         )
-        weight = None if self.weight is None else self.weight[indices]
-        return graph, Labels(self.energy[indices], self.forces[indices].flatten(1, 2), weight)
+        stress, weight = (None if each is None else each[indices] for each in (self.stress, self.weight))
+        return graph, Labels(self.energy[indices], self.forces[indices].flatten(1, 2), stress, weight)
+
+
+def has_stress(structures: Iterable[Structure]) -> bool:
+    """Whether any structure has a stress to learn from."""
+    return any(structure.stress_label is not None for structure in structures)
+
+
+def _stress(structures: Sequence[Structure]) -> torch.Tensor:
+    """[F, 3, 3] eV/Å³, NaN where there is no label."""
+    missing = np.full((3, 3), np.nan)
+    labels = [missing if structure.stress_label is None else structure.stress_label for structure in structures]
+    return torch.from_numpy(np.stack(labels))

@@ -88,6 +88,11 @@ class Structure:
         return float(abs(np.linalg.det(self.cell)))
 
     @property
+    def stress_label(self) -> FloatArray | None:
+        """The stress, where it can be learned: without three periodic directions it refers to no volume."""
+        return self.stress if self.pbc.all() else None
+
+    @property
     def composition(self) -> tuple[tuple[int, int], ...]:
         """Pairs of atomic number and count, in rising order: methane is ((1, 4), (6, 1))."""
         species, counts = np.unique(self.numbers, return_counts=True)

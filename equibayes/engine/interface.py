@@ -24,6 +24,9 @@ class DynamicsOutput:
     virial: np.ndarray  # [k, 3, 3] eV
     log_sigma_energy: np.ndarray  # [k]
     log_sigma_forces: np.ndarray  # [k, n]
+    log_sigma_virial: (
+        np.ndarray
+    )  # [k] ln(σ_S V / eV): of the stress, before it is divided by the volume; NaN: not learned
 
 
 class Dynamics(Protocol):

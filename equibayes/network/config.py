@@ -44,6 +44,9 @@ class NetworkConfig:
         "also sample per-species energy shifts; none: if structures have more than 10 atoms on average, or the energy "
         "reference is isolated or given",
     )
+    stress_head: bool | None = setting(
+        None, "learn stress, with a σ of its own; none: if training frames have stress labels; false: ignore them"
+    )
     model_dtype: str = setting("float32", "precision of the weights", ("float32", "float64"))
 
     def __post_init__(self) -> None:

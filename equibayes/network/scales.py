@@ -8,6 +8,7 @@ import numpy as np
 from equibayes.data.elements import symbol
 from equibayes.data.neighbors import neighbor_list
 from equibayes.data.plausibility import rms_force
+from equibayes.data.resident import has_stress
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig
@@ -21,7 +22,7 @@ MANY_ATOMS = 10
 
 def fit_scales(config: NetworkConfig, structures: Sequence[Structure]) -> NetworkConfig:
     """Fill in settings that the user left open: type_names, avg_num_neighbors, per_type_energy_scales (the RMS force
-    component), and whether per-species energy shifts are sampled too."""
+    component), whether per-species energy shifts are sampled too, and whether stress is learned."""
     changes: dict[str, object] = {}
     if not config.type_names:
         numbers = sorted({int(z) for structure in structures for z in structure.numbers})
@@ -32,6 +33,8 @@ def fit_scales(config: NetworkConfig, structures: Sequence[Structure]) -> Networ
         changes["per_type_energy_scales"] = force_scale(structures)
     if config.per_type_energy_shifts_trainable is None:
         changes["per_type_energy_shifts_trainable"] = float(np.mean([len(s) for s in structures])) > MANY_ATOMS
+    if config.stress_head is None:
+        changes["stress_head"] = has_stress(structures)
     return replace(config, **changes)  # type: ignore[arg-type]
 
 
@@ -43,6 +46,12 @@ def force_scale(structures: Sequence[Structure]) -> float:
     if rms == 0.0:
         raise InputError("all forces in the training data are 0; are the labels right?")
     return rms
+
+
+def virial_scale(structures: Sequence[Structure]) -> float | None:
+    """Root mean square of the components of the virial per atom, eV; None where there is none or all are 0."""
+    labels = [s.stress_label * (s.volume / len(s)) for s in structures if s.stress_label is not None]
+    return float(np.sqrt(np.mean(np.square(labels)))) or None if labels else None
 
 
 def mean_neighbors(structures: Sequence[Structure], r_max: float) -> float:

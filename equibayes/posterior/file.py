@@ -32,13 +32,13 @@ from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig, check_type_names
 from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration
-from equibayes.posterior.upgrade import posterior_1_to_2, posterior_2_to_3
+from equibayes.posterior.upgrade import posterior_1_to_2, posterior_2_to_3, posterior_3_to_4
 from equibayes.run.history import check_history, check_verdict
 from equibayes.version import __version__
 
 FORMAT = "equibayes-posterior"
-VERSION = 3
-UPGRADES = {1: posterior_1_to_2, 2: posterior_2_to_3}
+VERSION = 4
+UPGRADES = {1: posterior_1_to_2, 2: posterior_2_to_3, 3: posterior_3_to_4}
 UNITS = {"energy": "eV", "length": "Å", "force": "eV/Å", "stress": "eV/Å³"}
 PLAIN = ("config", "data", "history", "verdict", "calibration", "dropout", "version")
 """Fields that are stored in the header as they are."""

@@ -11,6 +11,7 @@ from equibayes.posterior.file import VERSION, Posterior, load, read
 from equibayes.run.settings import SampleConfig
 from equibayes.run.stationarity import EARLIER, sentence, undefined
 from equibayes.run.verdict import R_HAT_LIMIT
+from equibayes.units import GPA
 
 Line = tuple[str, str]
 
@@ -150,6 +151,8 @@ def _accuracy_lines(posterior: Posterior) -> list[Line]:
     ]
     if last.get("validation_energy_mae"):
         lines.append(("", f"energies of single chains: error {_range(last['validation_energy_mae'], 'meV')}"))
+    if last.get("validation_stress_mae"):
+        lines.append(("", f"stress of single chains: error {_range(last['validation_stress_mae'], 'GPa', GPA, 2)}"))
     return lines
 
 
@@ -202,11 +205,11 @@ def _calibration(posterior: Posterior) -> str:
     return f"{', '.join(parts)}; on {found.data.get('name', 'unknown data')}, {frames}"
 
 
-def _range(values: list[float | None], unit: str = "meV/Å") -> str:
+def _range(values: list[float | None], unit: str = "meV/Å", per: float = 1e-3, digits: int = 1) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return "not finite"
-    low, high = f"{1000 * min(known):.1f}", f"{1000 * max(known):.1f}"
+    low, high = (f"{value / per:.{digits}f}" for value in (min(known), max(known)))
     return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
 
 

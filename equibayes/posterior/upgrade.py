@@ -3,7 +3,7 @@
 from typing import Any
 
 from equibayes.run.stationarity import EARLIER, undefined
-from equibayes.run.upgrade import CONSTANTS_SINCE_2, settings_1_to_2
+from equibayes.run.upgrade import CONSTANTS_SINCE_2, settings_1_to_2, settings_2_to_3
 from equibayes.sampling.diagnostics import MINIMUM_DRAWS, too_few_draws
 
 
@@ -35,6 +35,12 @@ def posterior_2_to_3(header: dict[str, Any]) -> None:
         gone = ("R-hat of predicted forces is", "whether the chains agree cannot be told")
         verdict["warnings"] = [word for word in verdict.get("warnings", []) if not word.startswith(gone)]
     verdict.setdefault("stationarity", undefined(EARLIER))
+
+
+def posterior_3_to_4(header: dict[str, Any]) -> None:
+    """Until then stress was never learned."""
+    settings_2_to_3(header["config"])
+    header["network"].setdefault("stress_head", False)
 
 
 def _forget_agreement(verdict: dict[str, Any], what: str, draws: int) -> None:

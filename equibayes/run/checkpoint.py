@@ -14,11 +14,11 @@ from equibayes import expect, tensor_file
 from equibayes.errors import InputError
 from equibayes.files import RESUME, remedy
 from equibayes.plural import counted
-from equibayes.run.upgrade import checkpoint_1_to_2
+from equibayes.run.upgrade import checkpoint_1_to_2, checkpoint_2_to_3
 
 FORMAT = "equibayes-checkpoint"
-VERSION = 2
-UPGRADES = {1: checkpoint_1_to_2}
+VERSION = 3
+UPGRADES = {1: checkpoint_1_to_2, 2: checkpoint_2_to_3}
 KEEP = 2
 
 

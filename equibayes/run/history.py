@@ -19,6 +19,8 @@ PER_CHAIN = (
     "validation_force_unlearned",
     "validation_energy_mae",
     "validation_energy_unlearned",
+    "validation_stress_mae",
+    "validation_stress_unlearned",
     "fixed_potential",
 )
 """Lists with one number, or none, per chain."""
@@ -33,6 +35,8 @@ NUMBERS = (
     "temperature_rise_bound",
     "validation_energy_mae",
     "validation_energy_unlearned",
+    "validation_stress_mae",
+    "validation_stress_unlearned",
 )
 """Of the verdict: a number or none."""
 

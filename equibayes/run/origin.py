@@ -11,7 +11,7 @@ from equibayes.data.specs import parse_spec
 from equibayes.errors import InputError
 from equibayes.files import write_text
 from equibayes.run.settings import SampleConfig
-from equibayes.run.upgrade import settings_1_to_2
+from equibayes.run.upgrade import settings_1_to_2, settings_2_to_3
 
 FILE = "origin.json"
 CONFIG = "config.yaml"
@@ -74,6 +74,7 @@ def stored_config(folder: Path) -> SampleConfig:
     """The settings in the folder of a run."""
     values = read_yaml(folder / CONFIG)
     settings_1_to_2(values)
+    settings_2_to_3(values)
     return build(SampleConfig, values)
 
 

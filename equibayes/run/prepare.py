@@ -19,7 +19,7 @@ from equibayes.data.splits import split
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError, InputWarning
 from equibayes.network.config import NetworkConfig
-from equibayes.network.scales import fit_scales, force_scale
+from equibayes.network.scales import fit_scales, force_scale, virial_scale
 from equibayes.plural import counted
 from equibayes.run.settings import SampleConfig
 
@@ -64,6 +64,7 @@ class Prepared:
             r_max=self.network.r_max,
             species_of={atomic_number(name): index for index, name in enumerate(self.network.type_names)},
             reference=[self._zero_of(structure) for structure in data],
+            stress=self.model.learns_stress,
             dtype=getattr(torch, self.network.model_dtype),
             device=device,
         )
@@ -128,11 +129,23 @@ def lay_out(
     network = replace(scaled, per_type_energy_shifts=shifts)
     if center is not None:
         _check_same_network(center, network)
+    if ignored := _ignored_stress(train, network):
+        warnings.warn(ignored, InputWarning, stacklevel=2)
     force = force_scale(train)
     spread = float(np.sqrt(np.mean(np.square(energies)))) if energies else force
-    model = StochasticModel(network, start_sigma=force, start_sigma_energy=max(force, spread))
+    model = StochasticModel(network, force, max(force, spread), virial_scale(train))
     # the effective settings: with them again, the same posterior.  The energies follow from data.energy_reference.
     return Prepared(replace(config, network=scaled), network, reference, train, validation, model, center)
+
+
+def _ignored_stress(train: Dataset, network: NetworkConfig) -> str | None:
+    """A line where the settings and the stress labels disagree."""
+    labels = sum(structure.stress_label is not None for structure in train)
+    if labels and not network.stress_head:
+        return f"{train.name}: {counted(labels, 'stress label')} ignored (network.stress_head=false)"
+    if network.stress_head and not labels:
+        return f"{train.name}: no frame to learn from has a stress label, though network.stress_head=true"
+    return None
 
 
 def hold_back(data: Dataset, held: int, seed: int) -> tuple[Dataset, Dataset]:
@@ -193,7 +206,7 @@ def make_prior(prepared: Prepared, device: torch.device | str) -> Prior:
     width = group_widths(layout.groups, settings.group_widths, layout.size, settings.width)
     center = torch.zeros(layout.size, dtype=torch.float64)
     if prepared.center is not None:
-        known = prepared.center.weights
+        known = prepared.center.weights[: layout.size]  # without its stress head, where stress is not learned here
         center = torch.cat([known, layout.start(1, 0, torch.float64)[0, len(known) :]])
     return CentredNormal(center.to(device, dtype), width.to(device, dtype))
 
@@ -208,7 +221,7 @@ def _with_scales_of(network: NetworkConfig, center: NetworkConfig) -> NetworkCon
 def _check_same_network(center: Center, network: NetworkConfig) -> None:
     """An `InputError` where the weights of the centre belong to a network with other settings."""
     theirs, ours = center.network.to_dict(), network.to_dict()
-    free = ("model_dtype", "per_type_energy_shifts")
+    free = ("model_dtype", "per_type_energy_shifts", "stress_head")
     other = [name for name in ours if name not in free and theirs[name] != ours[name]]
     if other:
         settings = " ".join(f"network.{name}={theirs[name]}" for name in other)

@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any, Protocol, TypeVar
 
 from equibayes.sampling.diagnostics import MINIMUM_DRAWS
+from equibayes.units import GPA
 
 Item = TypeVar("Item")
 Describe = Callable[[dict[str, Any]], dict[str, str]]
@@ -64,6 +65,8 @@ def describe(record: dict[str, Any]) -> dict[str, str]:
     }
     if record.get("validation_force_mae"):
         words["held-back error"] = f"{1000 * mean('validation_force_mae'):.1f} meV/Å"
+    if record.get("validation_stress_mae"):
+        words["stress error"] = f"{mean('validation_stress_mae') / GPA:.2f} GPa"
     if record.get("r_hat"):
         words["R-hat"] = f"{record['r_hat']:.2f}"
     elif record.get("draws_per_chain") is not None:

@@ -22,6 +22,16 @@ def settings_1_to_2(config: dict[str, Any]) -> None:
     config.get("network", {}).setdefault("per_type_energy_shifts_trainable", False)
 
 
+def settings_2_to_3(config: dict[str, Any]) -> None:
+    """Until version 3 stress was never learned."""
+    config.get("network", {}).setdefault("stress_head", False)
+
+
 def checkpoint_1_to_2(header: dict[str, Any]) -> None:
     """The header of a checkpoint: the settings that identify its run."""
     settings_1_to_2(header["record"]["about"].get("config", {}))
+
+
+def checkpoint_2_to_3(header: dict[str, Any]) -> None:
+    """Likewise."""
+    settings_2_to_3(header["record"]["about"].get("config", {}))

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from equibayes.bayes.likelihood import log_likelihood
+from equibayes.bayes.likelihood import log_likelihood, stress_error
 from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.potential import force_summary
 from equibayes.data.graph import Graph
-from equibayes.data.resident import ResidentData
+from equibayes.data.resident import Labels, ResidentData
 from equibayes.engine.select import make_predictor
 from equibayes.run.records import round_significant
 
@@ -35,8 +35,8 @@ def validate(
     [K][PROBES].
 
     The error of the mean over chains leaves out those that are not `good` [K].  `validation_energy_unlearned` is the
-    error of the energy reference alone and `validation_force_unlearned` that of zero forces, for comparison.  engine:
-    what the run is made with.
+    error of the energy reference alone, `validation_force_unlearned` that of zero forces and
+    `validation_stress_unlearned` that of zero stress, for comparison.  engine: what the run is made with.
     """
     graph, labels = data.batch(torch.arange(len(data), device=position.device)[None])
     output = in_parts(evaluation_of(model, position, engine), len(position), data)
@@ -51,6 +51,7 @@ def validate(
         "validation_energy_unlearned": labels.energy.abs().nanmean(1).expand(len(position)),
     }
     known = bool(labels.energy.isfinite().any())
+    errors = _stress_errors(output, labels)
     return {
         "validation_force_mae": [round_significant(value) for value in mae.tolist()],
         "validation_force_sigma": [round_significant(value) for value in sigma.tolist()],
@@ -60,7 +61,24 @@ def validate(
         "validation_force_mae_of_mean": round_significant(float(mean_error)),
         "validation_force_unlearned": [round_significant(float(labels.forces[0][real].abs().mean()))] * len(position),
         **({name: [round_significant(each) for each in x.tolist()] for name, x in energies.items()} if known else {}),
+        **{name: [round_significant(each) for each in x.tolist()] for name, x in errors.items()},
         "probes": [[round_significant(value) for value in row] for row in components[:, chosen].tolist()],
+    }
+
+
+def _stress_errors(output: ModelOutput, labels: Labels) -> dict[str, torch.Tensor]:
+    """Mean absolute error of the six components [K], and that of no stress at all; empty where it is not learned."""
+    if labels.stress is None:
+        return {}
+    learned, error = stress_error(output, labels.stress)
+    if not bool(learned.any()):
+        return {}
+    upper = torch.triu_indices(3, 3, device=error.device)
+    count = 6 * learned.sum(1)
+    label = torch.where(learned[..., None, None], labels.stress, 0.0)
+    return {
+        "validation_stress_mae": error[..., upper[0], upper[1]].abs().sum((1, 2)) / count,
+        "validation_stress_unlearned": label[..., upper[0], upper[1]].abs().sum((1, 2)) / count,
     }
 
 

@@ -9,6 +9,7 @@ from equibayes.run.settings import SampleConfig
 from equibayes.run.state import RunState
 from equibayes.run.stationarity import sentence, stationarity
 from equibayes.sampling.diagnostics import convergence
+from equibayes.units import GPA
 
 R_HAT_LIMIT = 1.1
 TEMPERATURE_TOLERANCE = 0.1
@@ -58,16 +59,19 @@ def agreement(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
 
 
 def _learned(history: list[dict[str, Any]], good: list[int]) -> dict[str, Any]:
-    """Latest errors on the held-back frames compared with those of no learning: medians of energies (eV), and chains
-    that are worse.
+    """Latest errors on the held-back frames compared with those of no learning: medians of energies (eV) and stress
+    (eV/Å³), and chains that are worse.
 
     One chain with wrong energies or forces is enough to spoil the mean over chains.
     """
     energy, no_energy = _last_seen(history, good, "energy_mae"), _last_seen(history, good, "energy_unlearned")
     forces, no_forces = _last_seen(history, good, "force_mae"), _last_seen(history, good, "force_unlearned")
+    stress, no_stress = _last_seen(history, good, "stress_mae"), _last_seen(history, good, "stress_unlearned")
     return {
         "validation_energy_mae": rounded(float(np.median(energy))) if energy.size else None,
         "validation_energy_unlearned": rounded(float(np.median(no_energy))) if no_energy.size else None,
+        "validation_stress_mae": rounded(float(np.median(stress))) if stress.size else None,
+        "validation_stress_unlearned": rounded(float(np.median(no_stress))) if no_stress.size else None,
         "chains_without_energies": [chain for chain, bad in zip(good, energy > no_energy) if bad],
         "chains_without_forces": [chain for chain, bad in zip(good, forces > no_forces) if bad],
     }
@@ -132,6 +136,12 @@ def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
         words.append(
             f"energies of chains {verdict['chains_without_energies']} are not learned and spoil the mean over chains: on held-back "
             f"frames they are worse than the energy reference alone (forces may be right nevertheless); {remedy}"
+        )
+    error, unlearned = verdict["validation_stress_mae"], verdict["validation_stress_unlearned"]
+    if error is not None and unlearned is not None and error > unlearned:
+        words.append(
+            f"stress is not learned: its error on held-back frames is {error / GPA:.3g} GPa, that of no stress at all "
+            f"{unlearned / GPA:.3g} GPa; raise burn_in.steps"
         )
     if verdict["failed_chains"]:
         words.append(

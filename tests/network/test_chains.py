@@ -137,7 +137,7 @@ def test_gradients_are_the_same_bits_every_time(dtype):
 
 
 def test_outputs_carry_no_graph_unless_asked():
-    model, weights = small_model(1)
+    model, weights = small_model(1, stress_head=True)
     output = model(weights.requires_grad_(), graph(water()))
     assert not any(getattr(output, field.name).requires_grad for field in fields(ModelOutput))
     output = model(weights, graph(water()), differentiable=True)

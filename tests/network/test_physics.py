@@ -1,5 +1,7 @@
 """Every preset obeys every law."""
 
+from dataclasses import replace
+
 import pytest
 
 from equibayes.bayes.model import StochasticModel
@@ -19,7 +21,7 @@ def name(request):
 
 @pytest.fixture(scope="module")
 def engine(name):
-    model = StochasticModel(full_config(PRESETS[name]))
+    model = StochasticModel(replace(full_config(PRESETS[name]), stress_head=True))
     return Reference(model, random_weights(model, chains=1))
 
 

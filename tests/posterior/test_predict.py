@@ -74,6 +74,7 @@ def test_what_dynamics_computed_is_the_same_prediction(posterior: Posterior, str
         forces=output.forces.numpy(),
         virial=output.stress[:, 0].numpy() * volume,
         log_sigma_energy=output.log_sigma_energy[:, 0].numpy(),
+        log_sigma_virial=np.full(len(output.energy), np.nan),
         log_sigma_forces=output.log_sigma_forces.numpy(),
     )
     ready = ReadyPosterior(posterior, "cpu")

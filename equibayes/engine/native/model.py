@@ -60,6 +60,7 @@ class NativeModel:
             stress=(found["virial"] / graph.volume[..., None, None].double()).to(graph.vector.dtype),
             log_sigma_energy=found["log_sigma_energy"].float(),
             log_sigma_forces=found["log_sigma_forces"],
+            log_sigma_stress=torch.full_like(found["energy"], torch.nan, dtype=torch.float32),
             features=found["features"],
         )
 
@@ -154,6 +155,7 @@ class NativeDynamics:
             virial=found["virial"][:, 0],
             log_sigma_energy=found["log_sigma_energy"][:, 0],
             log_sigma_forces=found["log_sigma_forces"].astype(np.float64),
+            log_sigma_virial=np.full(len(found["energy"]), np.nan),
         )
 
 

@@ -88,6 +88,7 @@ class TritonDynamics:
             log_sigma_energy=found[:, 1],
             virial=virial.reshape(-1, VIRIAL_SHARES, 6).sum(1)[:, [[0, 3, 4], [3, 1, 5], [4, 5, 2]]],
             log_sigma_forces=deviations,
+            log_sigma_virial=np.full(len(found), np.nan),
             forces=forces.reshape(-1, shape.nodes, 3),
         )
 

@@ -93,6 +93,7 @@ class TritonModel:
             stress=(virial / graph.volume[..., None, None].double()).to(passes.forces),
             log_sigma_energy=log_mean_exp(deviations[1], graph),
             log_sigma_forces=deviations[0],
+            log_sigma_stress=deviations.new_full((chains, structures), torch.nan),
             features=last.reshape(chains, nodes, -1)[:, place],
         )
 
