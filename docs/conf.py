@@ -22,6 +22,7 @@ maximum_signature_line_length = 100
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 html_theme, html_title = "furo", f"equibayes {__version__}"
+html_extra_path = ["_generated/extra"]
 html_static_path, html_css_files, highlight_language = ["_static"], ["wrap.css", "katex/katex.min.css"], "text"
 # Equations are typeset in the browser by the KaTeX files in _static, so that pages need no network.  The MathJax
 # extension marks them in the page; its script is replaced by ours.
@@ -40,6 +41,9 @@ def _printed(words: list[str]) -> str:
 
 generated = Path(__file__).parent / "_generated"
 generated.mkdir(exist_ok=True)
+for verb in ("sample", "learn"):
+    (generated / "extra").mkdir(exist_ok=True)
+    (generated / "extra" / f"{verb}.schema.json").write_text(_printed(["template", verb, "--schema"]), encoding="utf-8")
 (generated / "settings.yaml").write_text(_printed(["template", "sample"]), encoding="utf-8")
 names = [verb.__name__.rsplit(".", 1)[1] for verb in VERBS]
 helps = [["--help"], *([name, "--help"] for name in names)]

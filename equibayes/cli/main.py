@@ -13,6 +13,7 @@ from typing import Any
 from equibayes.cli import (
     calibrate,
     compare,
+    completion,
     evaluate,
     info,
     lammps,
@@ -43,6 +44,7 @@ VERBS = (
     compare,
     info,
     template,
+    completion,
 )
 """Each verb is a module with `HELP`, `DESCRIPTION`, `EPILOG`, `add_options(parser)` and `run(arguments)`: exit
 status."""

@@ -1,0 +1,48 @@
+"""Completion, in a real bash."""
+
+import subprocess
+
+import pytest
+
+from equibayes.cli.completion import script
+from equibayes.cli.main import VERBS, build_parser
+
+
+def completed(line: str) -> list[str]:
+    """What bash offers for the last word of a line."""
+    words = line.split(" ")
+    listed = " ".join(f"'{word}'" for word in words)
+    after = f"COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _equibayes 2>/dev/null; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", script(build_parser()) + after], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_verbs() -> None:
+    assert {verb.__name__.rpartition(".")[2] for verb in VERBS} <= set(completed("equibayes "))
+    assert completed("equibayes sam") == ["sample"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("equibayes sample d.xyz --pres", ["--preset"]),
+        ("equibayes sample d.xyz --preset st", ["standard"]),
+        ("equibayes md a.posterior s.xyz --ensemble np", ["npt", "npt-anisotropic"]),
+        ("equibayes sample d.xyz burn_in.st", ["burn_in.steps="]),
+        ("equibayes learn c.yaml sample.burn_in.st", ["sample.burn_in.steps="]),
+        ("equibayes template le", ["learn"]),
+        ("equibayes predict my.post", []),
+    ],
+)
+def test_words(line: str, words: list[str]) -> None:
+    assert completed(line) == words
+
+
+def test_options_are_those_of_the_help() -> None:
+    assert {"--preset", "--resume", "--device", "--validation"} <= set(completed("equibayes sample --"))
+
+
+def test_zsh_loads_it_through_its_emulation_of_bash() -> None:
+    done = subprocess.run(["equibayes", "completion", "zsh"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("autoload -U +X compinit")
+    assert "complete -o default -F _equibayes equibayes" in done.stdout
