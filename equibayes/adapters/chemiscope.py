@@ -27,6 +27,8 @@ from equibayes.simulate.frames import read_frames
 
 DECIMALS = 6
 """Of every number."""
+SHOWN_AROUND = 3.5
+"""Å around an atom that is selected."""
 
 Value = Callable[[Atoms], Any]
 OF_FRAMES: dict[str, tuple[str, str, Value]] = {
@@ -71,6 +73,12 @@ def dataset(frames: list[Atoms], name: str) -> dict[str, Any]:
     return {
         "meta": described,
         "structures": [_structure(atoms) for atoms in frames],
+        # without them, atoms cannot be coloured
+        "environments": [
+            {"structure": number, "center": atom, "cutoff": SHOWN_AROUND}
+            for number, atoms in enumerate(frames)
+            for atom in range(len(atoms))
+        ],
         "properties": properties,
         "settings": settings,
     }

@@ -62,8 +62,13 @@ def test_chemiscope_makes_the_same_of_the_same_frames(data: str) -> None:
     frames = read_frames("p.xyz")
     ours = dataset(frames, "p.xyz")
     theirs = chemiscope.create_input(
-        structures=frames, metadata=ours["meta"], properties=ours["properties"], settings=ours["settings"]
+        structures=frames,
+        metadata=ours["meta"],
+        properties=ours["properties"],
+        settings=ours["settings"],
+        environments=chemiscope.all_atomic_environments(frames),
     )
+    assert ours["environments"] == theirs["environments"]
     assert ours["meta"] == theirs["meta"]
     assert ours["properties"] == theirs["properties"]
     assert len(ours["structures"]) == len(theirs["structures"])
