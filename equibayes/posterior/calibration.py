@@ -121,7 +121,7 @@ class Calibrated:
     choice: dict[str, Any] = field(default_factory=dict)
 
     def apply(self, sigma: Sigma, k: int, numbers: np.ndarray | None = None) -> Sigma:
-        return self.rescaling(k).apply(sigma, numbers)
+        return sigma if self.method == "none" else self.rescaling(k).apply(sigma, numbers)
 
     def rescaling(self, k: int) -> Rescaling:
         """That of k samples."""

@@ -2,8 +2,7 @@
 
     from ase.build import molecule
     from equibayes import Calculator
-    from equibayes.simulate.log import describe_step
-from equibayes.simulate.integrators import Conditions
+    from equibayes.simulate.integrators import Conditions
     from equibayes.simulate.md import run_md
     from equibayes.simulate.trust import Trust
     from equibayes.simulate.watch import Watch
