@@ -40,3 +40,8 @@ def add_reading_options(parser: argparse.ArgumentParser) -> None:
 def reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options of `add_reading_options` as keyword arguments for `equibayes.data.read`."""
     return {name: getattr(arguments, name) for name in READING}
+
+
+def add_chemiscope_option(parser: argparse.ArgumentParser) -> None:
+    text = "also write the frames with their σ for chemiscope, .json or .json.gz"
+    parser.add_argument("--chemiscope", metavar="FILE", help=text)

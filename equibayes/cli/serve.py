@@ -5,7 +5,7 @@ import time
 
 from equibayes.cli.device import chosen_device
 from equibayes.cli.parser import add_number
-from equibayes.cli.potential import add_deviation_option, add_potential_options, start_structure
+from equibayes.cli.potential import add_deviation_option, add_potential_options
 from equibayes.errors import InputError
 from equibayes.plural import counted
 from equibayes.posterior.file import load
@@ -43,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     from equibayes.simulate.calculator import SKIN
     from equibayes.simulate.evaluator import Evaluator
     from equibayes.simulate.ipi import Client, connect
+    from equibayes.simulate.start import start_structure
 
     if arguments.unix is not None and arguments.port is not None:
         raise InputError("--unix and --port exclude each other; give the one in the input of the other program")

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.notebook import html_table
 from equibayes.plural import counted
 
 if TYPE_CHECKING:
@@ -151,6 +152,9 @@ class Dataset(Sequence[Structure]):
         from equibayes.data.summary import summarize
 
         return summarize(self)
+
+    def _repr_html_(self) -> str:
+        return html_table(self.summary().lines())
 
     def save_npz(self, path: str | Path) -> None:
         """Write to one npz file that numpy alone reads back, without pickles; `read` knows it too."""

@@ -121,17 +121,18 @@ class Structure:
     def from_atoms(cls, atoms: Atoms, source: str = "") -> Structure:
         """From ASE atoms (eV, Å), with the labels their calculator already holds; nothing is computed.
 
+        Arrays are copied: atoms that move on, and calculators that reuse their arrays, do not change the structure.
         `equibayes.data.read` is the way for files: it also searches `info` and `arrays` for labels.
         """
-        results = dict(getattr(atoms.calc, "results", None) or {})
+        results = deepcopy(dict(getattr(atoms.calc, "results", None) or {}))
         stress = results.get("stress")
         if stress is not None and np.shape(stress) == (6,):
             stress = voigt_to_full(np.asarray(stress, dtype=np.float64))
         return cls(
-            numbers=atoms.numbers,
-            positions=atoms.positions,
-            cell=atoms.cell.array,
-            pbc=atoms.pbc,
+            numbers=atoms.numbers.copy(),
+            positions=atoms.positions.copy(),
+            cell=atoms.cell.array.copy(),
+            pbc=atoms.pbc.copy(),
             energy=results.get("energy"),
             # From the results, not from get_forces(): that would zero the forces on constrained atoms.
             forces=results.get("forces"),

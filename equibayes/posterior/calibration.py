@@ -121,9 +121,11 @@ class Calibrated:
     choice: dict[str, Any] = field(default_factory=dict)
 
     def apply(self, sigma: Sigma, k: int, numbers: np.ndarray | None = None) -> Sigma:
-        if self.method == "none":
-            return sigma
-        return self.by_k[_nearest(self.by_k, k)].apply(sigma, numbers)
+        return sigma if self.method == "none" else self.rescaling(k).apply(sigma, numbers)
+
+    def rescaling(self, k: int) -> Rescaling:
+        """That of k samples."""
+        return Rescaling() if self.method == "none" else self.by_k[_nearest(self.by_k, k)]
 
     def quantile(self, level: float, k: int) -> float:
         """Half width of the interval that holds `level`, over the uncalibrated σ; NaN without calibration data."""

@@ -20,11 +20,14 @@ from equibayes.data.structures import Structure
 from equibayes.device import choose_device
 from equibayes.engine.interface import DynamicsOutput
 from equibayes.engine.select import make_predictor
+from equibayes.notebook import html_table
+from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration, Intervals, gaussian_width
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.linearised import linearised, weight_sets
 from equibayes.posterior.sigma import Sigma
 from equibayes.sampling.dropout import prediction_masks
+from equibayes.units import GPA
 
 # The spread over samples is their population deviation (ddof 0): the Gaussian fitted to the mixture of the k samples
 # has exactly this variance.  This is the only place where it is chosen.
@@ -59,6 +62,28 @@ class Prediction:
     energy_known: bool = True
     members: dict[str, np.ndarray] | None = None
     intervals: Intervals | None = None
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{heading:<9} {text}" for heading, text in self._lines())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._lines(), "Prediction")
+
+    def _lines(self) -> list[tuple[str, str]]:
+        """Heading and text of what is worth a look."""
+        energy = f"{self.energy:.4f} ± {self.energy_std:.4f} eV"
+        energy += f" (epistemic {self.energy_epistemic:.4f}, aleatoric {self.energy_aleatoric:.4f})"
+        sigma = 1e3 * np.sqrt(np.square(self.forces_std).mean(1))
+        spread = f"σ of an atom {sigma.mean():.1f} on average, {sigma.max():.1f} at most, meV/Å, atom {sigma.argmax()}"
+        lines = [
+            ("energy", energy if self.energy_known else f"{energy}, up to a constant"),
+            ("forces", f"{counted(len(sigma), 'atom')}, at most {np.abs(self.forces).max():.3f} eV/Å"),
+            ("", spread),
+        ]
+        if self.stress is not None and self.stress_std is not None:
+            pressure, std = (each.trace() / 3 / GPA for each in (self.stress, self.stress_std))
+            lines.append(("stress", f"{pressure:.3f} ± {std:.3f} GPa, mean of the diagonal and of its σ"))
+        return lines
 
     @property
     def stress_epistemic(self) -> np.ndarray | None:

@@ -28,10 +28,12 @@ from ase import Atoms
 from equibayes.data.checks import FARTHEST
 from equibayes.errors import InputError
 from equibayes.files import RESUME, lock, make_folder, remedy, remove_leftovers
+from equibayes.notebook import html_table
 from equibayes.run.interrupt import Interrupted, collected_signals
-from equibayes.run.progress import Display, Silent
+from equibayes.run.progress import Display, default_display
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.integrators import Conditions, Integrator
+from equibayes.simulate.log import describe_step
 from equibayes.simulate.oracle import Oracle, Query
 from equibayes.simulate.reporter import MdReporter, check_trajectory, state_file
 from equibayes.simulate.start import moving_part, start_digest
@@ -61,6 +63,19 @@ class MdResult:
     seconds: float
     asked: int = 0
 
+    def _repr_html_(self) -> str:
+        found = self.statistics
+        sigma = f"{1e3 * found.largest:.1f} meV/Å, in step {found.largest_step}, atom {found.largest_atom}"
+        return html_table(
+            [
+                ("steps", f"{self.step}, {self.ended or 'all done'}"),
+                ("temperature", f"{found.mean_temperature:.1f} ± {found.temperature_spread:.1f} K"),
+                ("largest σ", sigma),
+                ("candidates", f"{self.candidates}, asked {self.asked}"),
+            ],
+            "Simulation",
+        )
+
 
 def run_md(
     calculator: Calculator,
@@ -80,7 +95,8 @@ def run_md(
     start   its masses and constraints are kept; its velocities start the run, if it has any
     oracle  is asked about candidates with `on_uncertain="label"`
     """
-    watch, display, output = watch or Watch(), display or Silent(), Path(output)
+    watch, output = watch or Watch(), Path(output)
+    display = display or default_display("dynamics", describe_step)
     if (oracle is not None) != (watch.on_uncertain == "label"):
         raise InputError("on-uncertain label, and only label, needs an oracle to ask; name a labeller")
     if steps < 1:
