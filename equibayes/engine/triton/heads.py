@@ -43,14 +43,16 @@ def pair_gradient(unit, edge, out, pairs, graph_pairs, GROUPS: tl.constexpr, BLO
     valid = p < pairs
     unit += chain*graph_pairs*4""",
     "pair_tangent": """
-@triton.jit(do_not_specialize=["pairs", "nodes", "graph_pairs"])
-def pair_tangent(unit, ends, direction, out, pairs, nodes, graph_pairs, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["pairs", "nodes", "structures", "graph_pairs"])
+def pair_tangent(unit, ends, direction, structure, strain, out, pairs, nodes, structures, graph_pairs,
+    STRAINED: tl.constexpr, BLOCK: tl.constexpr):
     p = (tl.program_id(0)*BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     chain = tl.program_id(1).to(tl.int64)
     valid = p < pairs
     unit += chain*graph_pairs*4
     ends += chain*graph_pairs*2
-    direction += chain*nodes*3""",
+    direction += chain*nodes*3
+    strain += chain*structures*9""",
     "radial_hidden": f"""
 @triton.jit(do_not_specialize=["pairs", "bessel", "graph_pairs"])
 def radial_hidden(unit, weights, hidden, offsets, pairs, bessel, chain_weights, graph_pairs, LAYERS: tl.constexpr,
