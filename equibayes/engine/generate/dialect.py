@@ -16,8 +16,7 @@ stores, sums and matrix products. Within a kernel a dialect defines these names:
 
 and the arguments of the kernels, among them `arena`, `harmonics`, `tangents`, `radial` and `slope` (of the chain),
 `x0` to `x3` and `z0` to `z3` (the four versions before and after the gate).  Flags: DUAL (versions 2 and 3), DOT (the
-features move with the atoms), MOVING (pair vectors follow from positions), STRAINED (cells move with the atoms), MODE
-(version of the gate).
+features move with the atoms), MOVING (pair vectors follow from positions), MODE (version of the gate).
 """
 
 from collections.abc import Iterator

@@ -88,7 +88,7 @@ def _pairs(config: NetworkConfig) -> str:
         _function(config, "geometry", geometry, MOVING=0),
         _function(config, "moving_geometry", geometry, MOVING=1),
         _function(config, "pair_gradient", pair_gradient),
-        _function(config, "pair_tangent", pair_tangent, STRAINED=int(bool(config.stress_head))),
+        _function(config, "pair_tangent", pair_tangent),
     ]
     return "\n\n".join(parts)
 
