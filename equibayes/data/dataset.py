@@ -29,8 +29,8 @@ class ReadReport:
     """What the reader found: shown in the summary, kept with the data.
 
     `keys` names where each of energy, forces, stress was found (absent: nowhere).  `units` names the unit each of
-    energy, length, force had in the file; `units_origin` says how that is known.  `hints` says where energy or forces
-    that were not found may be.
+    energy, length, force and, where there is one, stress had in the file; `units_origin` says how that is known.
+    `hints` says where energy or forces that were not found may be.
     """
 
     format: str

@@ -34,7 +34,8 @@ from ase.calculators.calculator import PropertyNotImplementedError, all_changes
 from ase.outputs import Properties, all_outputs
 
 from equibayes.data.elements import symbol
-from equibayes.data.structures import Structure, full_to_voigt
+from equibayes.data.stress import full_to_voigt
+from equibayes.data.structures import Structure
 from equibayes.device import choose_device
 from equibayes.errors import InputError, TrustWarning
 from equibayes.posterior.file import Posterior, load

@@ -22,7 +22,8 @@ from ase.constraints import FixAtoms
 from ase.io.extxyz import read_xyz
 
 from equibayes.data.extxyz import frame_text
-from equibayes.data.structures import Structure, voigt_to_full
+from equibayes.data.stress import voigt_to_full
+from equibayes.data.structures import Structure
 from equibayes.simulate.trust import Deviation, atom_deviations
 
 

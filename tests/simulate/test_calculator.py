@@ -15,7 +15,7 @@ from ase.io import read as ase_read
 
 import equibayes
 from equibayes.data.reference import EnergyReference
-from equibayes.data.structures import full_to_voigt
+from equibayes.data.stress import full_to_voigt
 from equibayes.engine import select
 from equibayes.errors import InputError
 from equibayes.posterior.calibration import Calibrated, Calibration, Rescaling

@@ -11,7 +11,7 @@ from ase.constraints import FixAtoms
 from ase.io import read as ase_read
 
 from equibayes.data import read
-from equibayes.data.structures import full_to_voigt
+from equibayes.data.stress import full_to_voigt
 from equibayes.errors import InputError
 from equibayes.posterior.file import load
 from equibayes.run.progress import Silent
