@@ -98,6 +98,11 @@ class Dataset(Sequence[Structure]):
         return np.array([structure.weight for structure in self.structures], dtype=np.float64)
 
     @property
+    def labelled(self) -> bool:
+        """Whether any structure has an energy, forces or a stress that can be learned."""
+        return any(s.energy is not None or s.forces is not None or s.stress_label is not None for s in self)
+
+    @property
     def weighted(self) -> bool:
         """Whether any weight is not 1."""
         return any(structure.weight != 1.0 for structure in self.structures)

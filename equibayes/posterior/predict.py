@@ -23,12 +23,9 @@ from equibayes.engine.select import make_predictor
 from equibayes.posterior.calibration import Calibration, Intervals, gaussian_width
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.linearised import linearised, weight_sets
-from equibayes.posterior.sigma import Sigma
+from equibayes.posterior.sigma import of_samples
+from equibayes.posterior.stress import StressSigma, stress_sigma
 from equibayes.sampling.dropout import prediction_masks
-
-# The spread over samples is their population deviation (ddof 0): the Gaussian fitted to the mixture of the k samples
-# has exactly this variance.  This is the only place where it is chosen.
-DDOF = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +34,13 @@ class Prediction:
 
     energy, energy_std, energy_epistemic, energy_aleatoric     numbers
     forces, forces_std, forces_epistemic, forces_aleatoric     [n, 3]
-    stress, stress_std, stress_epistemic                       [3, 3]; None without a volume
+    stress, stress_std, stress_epistemic, stress_aleatoric     [3, 3]; None without a volume
+    pressure, pressure_std, _epistemic, _aleatoric             numbers, of −(S_xx + S_yy + S_zz)/3; None likewise
     energy_known  False where the energy holds only up to a constant (see data/reference.py)
     members       with `members=True`: energies [k], forces [k, n, 3], stress [k, 3, 3] of each sample
     intervals     used by `interval` if the posterior is calibrated
 
-    The model has no noise term for stress: `stress_std` is `stress_epistemic`.  `energy_uncertainty`,
+    The aleatoric σ of the stress is 0 where the posterior did not learn stress.  `energy_uncertainty`,
     `forces_uncertainty` and `stress_uncertainty`, ASE's names, are the same numbers as `*_std`.
     """
 
@@ -56,14 +54,19 @@ class Prediction:
     forces_aleatoric: np.ndarray
     stress: np.ndarray | None
     stress_std: np.ndarray | None
+    stress_epistemic: np.ndarray | None = None
+    stress_aleatoric: np.ndarray | None = None
+    pressure_std: float | None = None
+    pressure_epistemic: float | None = None
+    pressure_aleatoric: float | None = None
     energy_known: bool = True
     members: dict[str, np.ndarray] | None = None
     intervals: Intervals | None = None
 
     @property
-    def stress_epistemic(self) -> np.ndarray | None:
-        """[3, 3] eV/Å³."""
-        return self.stress_std
+    def pressure(self) -> float | None:
+        """eV/Å³, positive under compression."""
+        return None if self.stress is None else -float(np.trace(self.stress)) / 3
 
     @property
     def energy_uncertainty(self) -> float:
@@ -89,6 +92,12 @@ class Prediction:
         if self.intervals is None:
             return gaussian_width(level) * self.energy_std, gaussian_width(level) * self.forces_std
         return self.intervals.half_widths(level)
+
+    def stress_interval(self, level: float) -> np.ndarray | None:
+        """The same for the stress, [3, 3] eV/Å³; None without a volume, NaN where the calibration had no labels."""
+        if self.stress_std is None or self.intervals is None:
+            return None if self.stress_std is None else gaussian_width(level) * self.stress_std
+        return self.intervals.stress_half_width(level)
 
 
 def predict(
@@ -248,7 +257,8 @@ def batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[li
 class Sampled:
     """The `ModelOutput` for B structures with N atoms under k samples, in float64 on the host.
 
-    energy, sigma_energy [k, B]; forces [k, N, 3]; stress [k, B, 3, 3]; sigma_forces [k, N].
+    energy, sigma_energy, sigma_stress [k, B]; forces [k, N, 3]; stress [k, B, 3, 3]; sigma_forces [k, N].  NaN where
+    there is no volume; sigma_stress also where it is not learned.
     """
 
     energy: np.ndarray
@@ -256,17 +266,23 @@ class Sampled:
     stress: np.ndarray
     sigma_energy: np.ndarray
     sigma_forces: np.ndarray
+    sigma_stress: np.ndarray
 
     @classmethod
     def of(cls, output: ModelOutput) -> "Sampled":
-        tensors = (output.energy, output.forces, output.stress, output.sigma_energy, output.sigma_forces)
-        return cls(*(tensor.double().cpu().numpy() for tensor in tensors))
+        return cls(*(getattr(output, field.name).double().cpu().numpy() for field in fields(cls)))
 
     @classmethod
     def of_dynamics(cls, found: DynamicsOutput, structure: Structure) -> "Sampled":
         volume = structure.volume if structure.pbc.all() else np.nan
-        sigma = np.exp(found.log_sigma_energy), np.exp(found.log_sigma_forces)
-        return cls(found.energy[:, None], found.forces, found.virial[:, None] / volume, sigma[0][:, None], sigma[1])
+        return cls(
+            energy=found.energy[:, None],
+            forces=found.forces,
+            stress=found.virial[:, None] / volume,
+            sigma_energy=np.exp(found.log_sigma_energy)[:, None],
+            sigma_forces=np.exp(found.log_sigma_forces),
+            sigma_stress=np.exp(found.log_sigma_virial)[:, None] / volume,
+        )
 
     @classmethod
     def joined(cls, parts: Sequence["Sampled"]) -> "Sampled":
@@ -277,8 +293,10 @@ class Sampled:
 
     def linearised(self, steps: np.ndarray) -> "Sampled":
         """[3k, …] → [k, …]; σ is that of the centres."""
-        energy, forces, stress = (linearised(values, steps) for values in (self.energy, self.forces, self.stress))
-        return Sampled(energy, forces, stress, self.sigma_energy[::3], self.sigma_forces[::3])
+        means = {name: linearised(getattr(self, name), steps) for name in ("energy", "forces", "stress")}
+        return Sampled(
+            **means, **{each.name: getattr(self, each.name)[::3] for each in fields(self) if each.name not in means}
+        )
 
     def first(self, k: int) -> "Sampled":
         return Sampled(*(getattr(self, field.name)[:k] for field in fields(self)))
@@ -297,14 +315,15 @@ def _split(
     reference = {key: posterior.reference.total(numbers) for key, numbers in molecules.items()}
     known = {key: posterior.reference.knows(numbers) for key, numbers in molecules.items()}
     energy = output.energy + np.array([reference[s.numbers.tobytes()] for s in structures])
-    sigma_energy = _sigma(energy, output.sigma_energy)
-    sigma_forces = _sigma(output.forces, output.sigma_forces[:, :, None])
+    sigma_energy = of_samples(energy, output.sigma_energy)
+    sigma_forces = of_samples(output.forces, output.sigma_forces[:, :, None])
+    sigma_stress = output.sigma_stress if posterior.model.learns_stress else np.zeros_like(output.sigma_stress)
+    of_stress = stress_sigma(output.stress, sigma_stress, None if calibration is None else calibration.stress)
     raw_energy, raw_forces, k = sigma_energy.total, sigma_forces.total, len(energy)
     if calibration is not None:
         sigma_energy = calibration.energy.apply(sigma_energy, k)
         sigma_forces = calibration.forces.apply(sigma_forces, k, np.concatenate([s.numbers for s in structures]))
-    forces, mean_energy = output.forces.mean(0), energy.mean(0)
-    stress, stress_std = output.stress.mean(0), output.stress.std(0, ddof=DDOF)
+    forces, mean_energy, stress = output.forces.mean(0), energy.mean(0), output.stress.mean(0)
     end = 0
     for b, structure in enumerate(structures):
         own = slice(end, end + len(structure))
@@ -315,6 +334,7 @@ def _split(
             kept = {"energy": energy[:, b].copy(), "forces": output.forces[:, own].copy()}
             if volume:
                 kept["stress"] = output.stress[:, b].copy()
+        raw_stress = of_stress.raw.total[b].copy() if volume else None
         yield Prediction(
             energy=float(mean_energy[b]),
             energy_std=float(sigma_energy.total[b]),
@@ -325,14 +345,17 @@ def _split(
             forces_epistemic=sigma_forces.epistemic[own].copy(),
             forces_aleatoric=sigma_forces.aleatoric[own].copy(),
             stress=stress[b].copy() if volume else None,
-            stress_std=stress_std[b].copy() if volume else None,
+            **(_of_stress(of_stress, b) if volume else {"stress_std": None}),
             energy_known=known[structure.numbers.tobytes()],
             members=kept,
-            intervals=Intervals(float(raw_energy[b]), raw_forces[own].copy(), calibration, k) if calibration else None,
+            intervals=Intervals(float(raw_energy[b]), raw_forces[own].copy(), calibration, k, raw_stress)
+            if calibration
+            else None,
         )
 
 
-def _sigma(means: np.ndarray, sigmas: np.ndarray) -> Sigma:
-    """From means [k, …] and deviations of the same shape (or one for several components)."""
-    epistemic = means.std(0, ddof=DDOF)
-    return Sigma(epistemic, np.broadcast_to(np.sqrt(np.square(sigmas).mean(0)), epistemic.shape))
+def _of_stress(found: StressSigma, b: int) -> dict[str, Any]:
+    """The fields of structure b."""
+    parts = {"std": "total", "epistemic": "epistemic", "aleatoric": "aleatoric"}
+    stress = {f"stress_{name}": getattr(found.elements, part)[b].copy() for name, part in parts.items()}
+    return stress | {f"pressure_{name}": float(getattr(found.pressure, part)[b]) for name, part in parts.items()}

@@ -199,7 +199,7 @@ def _calibration(posterior: Posterior) -> str:
         return str(cause)
     parts = (
         f"{word} {part.method}" + ("" if part.method == "none" else f" (σ × {part.choice.get('factor', 1.0):.2f})")
-        for word, part in (("forces", found.forces), ("energies", found.energy))
+        for word, part in found.parts().items()
     )
     frames = counted(found.data.get("frames", "?"), "frame")
     return f"{', '.join(parts)}; on {found.data.get('name', 'unknown data')}, {frames}"
