@@ -1,4 +1,6 @@
-"""Strained copper with the labels of ASE's EMT, made on the spot: energies, forces and stress of small cells."""
+"""Strained copper with the labels of ASE's EMT, made on the spot: energies, forces and stress of small cells, and
+settings to learn them in seconds.
+"""
 
 from functools import cache
 
@@ -9,6 +11,13 @@ from ase.calculators.emt import EMT
 from equibayes.data import Dataset, Structure
 from equibayes.units import GPA
 
+LEARN = {
+    "data": {"validation": 10},
+    "burn_in": {"steps": 1200, "initial": 3e-2, "final": 3e-4, "decay": "linear", "noise_free": 0.9},
+    "cycles": {"length": 100, "peak": 1e-3},
+    "guard": {"interval": 100},
+}
+"""Changes to `tests.runs.SMALL`."""
 STRAIN, SHAKE = 0.03, 0.05
 """Of each element of the strain, and of each coordinate in Å."""
 
