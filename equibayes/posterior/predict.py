@@ -8,13 +8,12 @@ A calibration of the posterior is applied to σ (calibration.py).  Every σ has 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from equibayes.bayes.model import ModelOutput
 from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.structures import Structure
 from equibayes.device import choose_device
@@ -22,7 +21,8 @@ from equibayes.engine.interface import DynamicsOutput
 from equibayes.engine.select import make_predictor
 from equibayes.posterior.calibration import Calibration, Intervals, gaussian_width
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.linearised import linearised, weight_sets
+from equibayes.posterior.linearised import weight_sets
+from equibayes.posterior.sampled import Sampled
 from equibayes.posterior.sigma import of_samples
 from equibayes.posterior.stress import StressSigma, stress_sigma
 from equibayes.sampling.dropout import prediction_masks
@@ -195,16 +195,16 @@ class ReadyPosterior:
         """Whether a fused engine makes the predictions."""
         return self.predictor.fused
 
-    def prediction(self, structure: Structure, found: "Sampled", *, members: bool = False) -> Prediction:
+    def prediction(self, structure: Structure, found: Sampled, *, members: bool = False) -> Prediction:
         """From what all samples predict for one structure."""
         (prediction,) = _split(self.posterior, self.calibration, [structure], found, members)
         return prediction
 
-    def sampled_by_dynamics(self, structure: Structure, found: DynamicsOutput) -> "Sampled":
+    def sampled_by_dynamics(self, structure: Structure, found: DynamicsOutput) -> Sampled:
         """What each sample predicts, from what a `Dynamics` of the engine computed."""
         return self._as_sampled(Sampled.of_dynamics(found, structure))
 
-    def sampled(self, frames: Sequence[Structure], graph: Graph) -> "Sampled":
+    def sampled(self, frames: Sequence[Structure], graph: Graph) -> Sampled:
         """What each sample predicts for frames that share one graph."""
         # geometry stays in float64, whatever the precision of the weights: rounding would make the energy rough
         graph, mask = graph.to(self.samples.device), self._masks(frames)
@@ -227,7 +227,7 @@ class ReadyPosterior:
         first = self.own.start * len(self.samples) // len(self.own)
         return prediction_masks(self.posterior.dropout, self.samples, sizes, channels, first)
 
-    def _as_sampled(self, output: "Sampled") -> "Sampled":
+    def _as_sampled(self, output: Sampled) -> Sampled:
         """Of the samples, from their weight sets."""
         return output if self.steps is None else output.linearised(self.steps)
 
@@ -251,55 +251,6 @@ def batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[li
         atoms, slots = atoms + own_atoms, max(slots, own_slots)
     if batch:
         yield batch
-
-
-@dataclass(frozen=True, eq=False)
-class Sampled:
-    """The `ModelOutput` for B structures with N atoms under k samples, in float64 on the host.
-
-    energy, sigma_energy, sigma_stress [k, B]; forces [k, N, 3]; stress [k, B, 3, 3]; sigma_forces [k, N].  NaN where
-    there is no volume; sigma_stress also where it is not learned.
-    """
-
-    energy: np.ndarray
-    forces: np.ndarray
-    stress: np.ndarray
-    sigma_energy: np.ndarray
-    sigma_forces: np.ndarray
-    sigma_stress: np.ndarray
-
-    @classmethod
-    def of(cls, output: ModelOutput) -> "Sampled":
-        return cls(*(getattr(output, field.name).double().cpu().numpy() for field in fields(cls)))
-
-    @classmethod
-    def of_dynamics(cls, found: DynamicsOutput, structure: Structure) -> "Sampled":
-        volume = structure.volume if structure.pbc.all() else np.nan
-        return cls(
-            energy=found.energy[:, None],
-            forces=found.forces,
-            stress=found.virial[:, None] / volume,
-            sigma_energy=np.exp(found.log_sigma_energy)[:, None],
-            sigma_forces=np.exp(found.log_sigma_forces),
-            sigma_stress=np.exp(found.log_sigma_virial)[:, None] / volume,
-        )
-
-    @classmethod
-    def joined(cls, parts: Sequence["Sampled"]) -> "Sampled":
-        """Samples one after the other."""
-        if len(parts) == 1:
-            return parts[0]
-        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
-
-    def linearised(self, steps: np.ndarray) -> "Sampled":
-        """[3k, …] → [k, …]; σ is that of the centres."""
-        means = {name: linearised(getattr(self, name), steps) for name in ("energy", "forces", "stress")}
-        return Sampled(
-            **means, **{each.name: getattr(self, each.name)[::3] for each in fields(self) if each.name not in means}
-        )
-
-    def first(self, k: int) -> "Sampled":
-        return Sampled(*(getattr(self, field.name)[:k] for field in fields(self)))
 
 
 def _split(

@@ -11,7 +11,8 @@ import numpy as np
 
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
-from equibayes.posterior.predict import Prediction, Sampled
+from equibayes.posterior.predict import Prediction
+from equibayes.posterior.sampled import Sampled
 from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.lammps_atoms import LocalAtoms
 from equibayes.simulate.lammps_library import Ranks
