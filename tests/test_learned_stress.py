@@ -95,6 +95,7 @@ def test_info_says_so(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "stress of single chains: error" in out
     assert " GPa" in out
+    assert "(float32); learned stress" in out
 
 
 def test_evaluate_and_report(file: Path, frames: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,6 +98,7 @@ def _network(posterior: Posterior) -> str:
     return (
         f"NequIP with {counted(network.num_layers, 'layer')}, l ≤ {network.l_max}, {parity}, {features} features, cutoff "
         f"{network.r_max:g} Å: {counted(posterior.samples.shape[1], 'weight')} ({network.model_dtype})"
+        + ("; learned stress" if network.stress_head else "")
     )
 
 
