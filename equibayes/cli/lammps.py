@@ -20,13 +20,13 @@ those of the posterior.  Energy, forces and virial of the posterior are part of 
 thermostats, barostats and minimize.  The script may also use
 
   v_max_devi_f v_avg_devi_f v_min_devi_f   largest, mean and smallest deviation per atom (RMS of its three force σ)
-  v_energy_std                             σ of the energy
+  v_energy_std v_pressure_std              σ of the energy and of the pressure
   d_devi_f                                 deviation of each atom, for dump custom, compute reduce …
   ${trust_lo} ${trust_hi}                  the trust levels given here
 
 in the script's units, for instance
 
-  thermo_style custom step temp pe press v_max_devi_f v_energy_std
+  thermo_style custom step temp pe press v_pressure_std v_max_devi_f
   dump d all custom 100 out.dump id element x y z d_devi_f
   fix stop all halt 1 v_max_devi_f > ${trust_hi} error soft
 

@@ -35,7 +35,8 @@ examples:
 OUT.xyz holds energy, forces (and stress of periodic structures) where ASE looks for them, and in eV and Å:
   energy_std, energy_epistemic, energy_aleatoric       in the comment line
   forces_std, forces_epistemic, forces_aleatoric       columns, three for every atom
-  stress_std, stress_epistemic                         in the comment line, of periodic structures
+  stress_std, stress_epistemic, stress_aleatoric       in the comment line, of periodic structures
+  pressure_std                                         likewise, of the mean pressure
   atom_sigma                                           one column, to colour atoms by
 Labels of the input are kept as REF_energy, REF_forces, REF_stress.
 """

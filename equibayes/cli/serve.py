@@ -20,8 +20,9 @@ examples:
 Start one process per processor or GPU: i-PI distributes the beads among them.  They end when i-PI does.
 
 START.xyz gives the elements, in the order of the atoms in i-PI, and the periodic directions; positions and cell come
-from i-PI.  Uncertainties are sent as i-PI's extras, a JSON text with energy_std, energy_epistemic (eV), max_devi_f,
-avg_devi_f, min_devi_f, and devi_f of each atom (eV/Å).  To write them to a file, add to input.xml:
+from i-PI.  Uncertainties are sent as i-PI's extras, a JSON text with energy_std, energy_epistemic (eV), pressure_std
+(eV/Å³), max_devi_f, avg_devi_f, min_devi_f, and devi_f of each atom (eV/Å).  To write them to a file, add to
+input.xml:
 
   <trajectory filename='sigma' stride='10' extra_type='max_devi_f'> extras </trajectory>
 """

@@ -30,8 +30,8 @@ class ReadReport:
     """What the reader found: shown in the summary, kept with the data.
 
     `keys` names where each of energy, forces, stress was found (absent: nowhere).  `units` names the unit each of
-    energy, length, force had in the file; `units_origin` says how that is known.  `hints` says where energy or forces
-    that were not found may be.
+    energy, length, force and, where there is one, stress had in the file; `units_origin` says how that is known.
+    `hints` says where energy or forces that were not found may be.
     """
 
     format: str
@@ -97,6 +97,11 @@ class Dataset(Sequence[Structure]):
     def weights(self) -> npt.NDArray[np.float64]:
         """[frames] weight of each structure in the likelihood."""
         return np.array([structure.weight for structure in self.structures], dtype=np.float64)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether any structure has an energy, forces or a stress that can be learned."""
+        return any(s.energy is not None or s.forces is not None or s.stress_label is not None for s in self)
 
     @property
     def weighted(self) -> bool:

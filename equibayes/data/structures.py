@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from equibayes.data.stress import full_to_voigt, stress_from
 from equibayes.errors import InputError
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ class Structure:
         """
         results = deepcopy(dict(getattr(atoms.calc, "results", None) or {}))
         stress = results.get("stress")
-        if stress is not None and np.shape(stress) == (6,):
-            stress = voigt_to_full(np.asarray(stress, dtype=np.float64))
+        if stress is not None:
+            stress = stress_from(stress, virial=False, volume=atoms.cell.volume, where=source or "structure")
         return cls(
             numbers=atoms.numbers.copy(),
             positions=atoms.positions.copy(),
@@ -176,17 +177,6 @@ def _weight(value: Any, where: str) -> float:
     if not 0 <= weight < float("inf"):
         raise InputError(f"{where}: {WEIGHT_KEY} is {value}, not a number from 0 on; correct or remove it")
     return weight
-
-
-def voigt_to_full(voigt: FloatArray) -> FloatArray:
-    """[6] in the order xx, yy, zz, yz, xz, xy to the symmetric [3, 3]."""
-    xx, yy, zz, yz, xz, xy = voigt
-    return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], dtype=np.float64)
-
-
-def full_to_voigt(full: FloatArray) -> FloatArray:
-    """Symmetric [3, 3] to [6] in the order xx, yy, zz, yz, xz, xy."""
-    return np.array([full[0, 0], full[1, 1], full[2, 2], full[1, 2], full[0, 2], full[0, 1]], dtype=np.float64)
 
 
 def _array(value: Any, dtype: Any, shape: tuple[int, ...] | None, what: str) -> npt.NDArray[Any]:

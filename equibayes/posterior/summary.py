@@ -103,6 +103,7 @@ def _network(posterior: Posterior) -> str:
     return (
         f"NequIP with {counted(network.num_layers, 'layer')}, l ≤ {network.l_max}, {parity}, {features} features, cutoff "
         f"{network.r_max:g} Å: {counted(posterior.samples.shape[1], 'weight')} ({network.model_dtype})"
+        + ("; learned stress" if network.stress_head else "")
     )
 
 
@@ -204,7 +205,7 @@ def _calibration(posterior: Posterior) -> str:
         return str(cause)
     parts = (
         f"{word} {part.method}" + ("" if part.method == "none" else f" (σ × {part.choice.get('factor', 1.0):.2f})")
-        for word, part in (("forces", found.forces), ("energies", found.energy))
+        for word, part in found.parts().items()
     )
     frames = counted(found.data.get("frames", "?"), "frame")
     return f"{', '.join(parts)}; on {found.data.get('name', 'unknown data')}, {frames}"

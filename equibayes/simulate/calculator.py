@@ -13,12 +13,13 @@
 | stress                             | [6]    | eV/Å³ | Voigt, ASE's sign; periodic cells only                 |
 | energy_std, _epistemic, _aleatoric |        | eV    | total, spread of the samples, noise                    |
 | forces_std, _epistemic, _aleatoric | [n, 3] | eV/Å  |                                                        |
-| stress_std, _epistemic             | [6]    | eV/Å³ | equal: stress has no noise                             |
+| stress_std, _epistemic, _aleatoric | [6]    | eV/Å³ | noise 0 where the posterior did not learn stress       |
+| pressure_std, _epistemic, _alea…   |        | eV/Å³ | σ of −(Sxx + Syy + Szz)/3                              |
 | energy_, forces_, stress_ensemble  | …, k   |       | with `members=True`: samples last                      |
 | trust_level, max_devi_f            |        | eV/Å  | with trust levels: the state of trust.py, and its σ    |
 
 `energy_uncertainty`, `forces_uncertainty` and `stress_uncertainty` are other names of `*_std`.
-All σ except that of stress are calibrated if the posterior file is.
+All σ are calibrated if the posterior file is.
 """
 
 import warnings
@@ -34,7 +35,8 @@ from ase.calculators.calculator import PropertyNotImplementedError, all_changes
 from ase.outputs import Properties, all_outputs
 
 from equibayes.data.elements import symbol
-from equibayes.data.structures import Structure, full_to_voigt
+from equibayes.data.stress import full_to_voigt
+from equibayes.data.structures import Structure
 from equibayes.device import choose_device
 from equibayes.errors import InputError, TrustWarning
 from equibayes.posterior.file import Posterior, load
@@ -49,7 +51,7 @@ _MEANS = ("energy", "free_energy", "energies", "energy_known", "forces", "stress
 _PARTS = {"std": "std", "uncertainty": "std", "epistemic": "epistemic", "aleatoric": "aleatoric"}
 """The end of a name in the results, and in a `Prediction`."""
 _SIGMAS = tuple(f"{what}_{part}" for what in ("energy", "forces") for part in _PARTS)
-_STRESS_SIGMAS = ("stress_std", "stress_uncertainty", "stress_epistemic")
+_STRESS_SIGMAS = tuple(f"{what}_{part}" for what in ("stress", "pressure") for part in _PARTS)
 _MEMBERS = ("energy_ensemble", "forces_ensemble", "stress_ensemble")
 _TRUST = ("trust_level", "max_devi_f")
 
@@ -182,10 +184,11 @@ def results_of(prediction: Prediction) -> dict[str, Any]:
     for name, part in _PARTS.items():
         results[f"energy_{name}"] = getattr(prediction, f"energy_{part}")
         results[f"forces_{name}"] = getattr(prediction, f"forces_{part}")
-    if prediction.stress is not None and prediction.stress_std is not None:
+    if prediction.stress is not None:
         results["stress"] = full_to_voigt(prediction.stress)
-        for name in _STRESS_SIGMAS:
-            results[name] = full_to_voigt(prediction.stress_std)
+        for name, part in _PARTS.items():
+            results[f"stress_{name}"] = full_to_voigt(getattr(prediction, f"stress_{part}"))
+            results[f"pressure_{name}"] = getattr(prediction, f"pressure_{part}")
     if prediction.members is not None:
         results["energy_ensemble"] = prediction.members["energy"]
         results["forces_ensemble"] = np.moveaxis(prediction.members["forces"], 0, -1)

@@ -11,7 +11,8 @@ from equibayes.data.structures import Structure
 from equibayes.engine.interface import Dynamics
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.predict import Prediction, ReadyPosterior, Sampled
+from equibayes.posterior.predict import Prediction, ReadyPosterior
+from equibayes.posterior.sampled import Sampled
 from equibayes.simulate.skin import SkinList
 
 DTYPES = ("float32", "float64")

@@ -186,6 +186,7 @@ class Client:
         extras = {
             "energy_std": prediction.energy_std,
             "energy_epistemic": prediction.energy_epistemic,
+            "pressure_std": prediction.pressure_std,
             "max_devi_f": deviation.largest,
             "avg_devi_f": deviation.mean,
             "min_devi_f": deviation.smallest,

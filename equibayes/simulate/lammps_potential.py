@@ -11,18 +11,21 @@ import numpy as np
 
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
-from equibayes.posterior.predict import Prediction, Sampled
+from equibayes.posterior.predict import Prediction
+from equibayes.posterior.sampled import Sampled
 from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.lammps_atoms import LocalAtoms
 from equibayes.simulate.lammps_library import Ranks
 from equibayes.simulate.lammps_script import QUANTITIES
 from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_deviations
 from equibayes.simulate.vacuum_cell import VacuumCell
-from equibayes.units import KCAL_PER_MOL
+from equibayes.units import GPA, KCAL_PER_MOL
 
 FIX = "equibayes"
 ENERGY_UNITS = {"metal": 1.0, "real": KCAL_PER_MOL}
 """One unit of energy in eV; the unit of length is Å in both."""
+PRESSURE_UNITS = {"metal": 1e4 / GPA, "real": 1e4 / GPA / 1.01325}
+"""1 eV/Å³ in bar and in atmospheres."""
 FAILED = len(QUANTITIES) + 1
 """Index in the vector of the fix that marks a failed evaluation, for a `fix halt`."""
 
@@ -37,6 +40,7 @@ class LammpsPotential:
         self.lmp, self.ranks, self.evaluator = lmp, ranks, evaluator
         self.sigma_name = DEVIATIONS[deviation]
         self.unit = ENERGY_UNITS[lmp.extract_global("units")]
+        self.pressure_unit = PRESSURE_UNITS[lmp.extract_global("units")]
         self.atoms, self.numbers_of_types = LocalAtoms(lmp), numbers_of_types
         self.in_vacuum = VacuumCell(evaluator.posterior.network.r_max + evaluator.skin if evaluator else 0.0)
         self.calls = 0
@@ -104,13 +108,17 @@ class LammpsPotential:
         sigma = getattr(prediction, self.sigma_name)
         deviation = Deviation.of(sigma)
         quantities = (deviation.largest, deviation.mean, deviation.smallest, prediction.energy_std)
-        assert prediction.stress is not None  # the cell is always periodic
+        # the cell is always periodic
+        assert prediction.stress is not None
+        assert prediction.pressure_std is not None
         virial = -volume * prediction.stress
+        # of the virial; LAMMPS divides by the volume of its box, which may be smaller than the cell with vacuum
+        pressure = volume * prediction.pressure_std / abs(np.linalg.det(self.atoms.box()[0])) * self.pressure_unit
         return {
             "energy": prediction.energy / self.unit,
             "forces": prediction.forces / self.unit,
             "virial": [float(virial[i, j] / self.unit) for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))],
-            "quantities": [value / self.unit for value in quantities],
+            "quantities": [*(value / self.unit for value in quantities), pressure],
             "sigma": atom_deviations(sigma) / self.unit,
         }
 

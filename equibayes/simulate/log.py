@@ -34,8 +34,9 @@ COLUMNS = {
 dynamics, which conserves no energy."""
 
 
-CELL_COLUMNS = {"volume": "Å³", "pressure": "GPa", "a": "Å", "b": "Å", "c": "Å"}
-"""Further columns where the cell changes; `pressure` is that of the atoms, with their kinetic part."""
+CELL_COLUMNS = {"volume": "Å³", "pressure": "GPa", "a": "Å", "b": "Å", "c": "Å", "pressure_std": "GPa"}
+"""Further columns where the cell changes; `pressure` is that of the atoms, with their kinetic part, and `pressure_std`
+its σ (not in logs of earlier versions)."""
 UNITS = COLUMNS | CELL_COLUMNS
 
 
@@ -76,6 +77,8 @@ def line(now: Observation, columns: Sequence[str] = tuple(COLUMNS)) -> str:
         volume, lengths = float(now.atoms.get_volume()), now.atoms.cell.lengths()
         pressure = pressure_of(volume, kinetic, results["stress"])
         words += f" {volume:14.6f} {pressure:12.6f} {' '.join(f'{length:12.6f}' for length in lengths)}"
+    if "pressure_std" in columns:
+        words += f" {results['pressure_std'] / units.GPa:12.6f}"
     return f"{words}\n"
 
 

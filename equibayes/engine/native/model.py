@@ -24,7 +24,15 @@ class Results(ctypes.Structure):
 
     _fields_ = tuple(
         (name, ctypes.c_void_p)
-        for name in ("energy", "forces", "virial", "log_sigma_energy", "log_sigma_forces", "features")
+        for name in (
+            "energy",
+            "forces",
+            "virial",
+            "log_sigma_energy",
+            "log_sigma_virial",
+            "log_sigma_forces",
+            "features",
+        )
     )
 
 
@@ -60,7 +68,7 @@ class NativeModel:
             stress=(found["virial"] / graph.volume[..., None, None].double()).to(graph.vector.dtype),
             log_sigma_energy=found["log_sigma_energy"].float(),
             log_sigma_forces=found["log_sigma_forces"],
-            log_sigma_stress=torch.full_like(found["energy"], torch.nan, dtype=torch.float32),
+            log_sigma_stress=(found["log_sigma_virial"] - graph.volume.double().log()).float(),
             features=found["features"],
         )
 
@@ -120,6 +128,8 @@ class System:
             "forces": torch.empty(count, self.atoms, 3, dtype=torch.float64),
             "virial": torch.empty(count, self.structures, 3, 3, dtype=torch.float64),
             "log_sigma_energy": torch.empty(count, self.structures, dtype=torch.float64),
+            # stays NaN where stress is not learned
+            "log_sigma_virial": torch.full((count, self.structures), torch.nan, dtype=torch.float64),
             "log_sigma_forces": torch.empty(count, self.atoms, dtype=torch.float32),
         }
         if channels:
@@ -155,7 +165,7 @@ class NativeDynamics:
             virial=found["virial"][:, 0],
             log_sigma_energy=found["log_sigma_energy"][:, 0],
             log_sigma_forces=found["log_sigma_forces"].astype(np.float64),
-            log_sigma_virial=np.full(len(found["energy"]), np.nan),
+            log_sigma_virial=found["log_sigma_virial"][:, 0],
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN
+from equibayes.bayes.heads import HIDDEN
 from equibayes.bayes.model import StochasticModel
 from equibayes.engine.generate.arena import LayerArena
 from equibayes.engine.generate.convolution import collect, give
@@ -127,6 +127,7 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
         "CHANNELS": config.channels[0],
         "FEATURES": features,
         "EMBEDDING_ROW": padding.size(config.embedding_channels),
+        "HEAD_COUNT": len(model.heads),
         "HIDDEN_1": padding.size(HIDDEN[0]),
         "HIDDEN_2": padding.size(HIDDEN[1]),
     }
@@ -158,7 +159,7 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
     lines += ["constexpr Layer LAYER[] = {", *(f"    {entry}," for _, entry in own), "};"]
     lines += [
         "constexpr Head HEADS[] = {",
-        *(f"    {_head(memory, name)}," for name in (FORCE_HEAD, ENERGY_HEAD)),
+        *(f"    {_head(memory, name)}," for name in model.heads),
         "};",
     ]
     lines += [f"constexpr Range SUMMED[] = {_braces(_summed(memory))};"]

@@ -34,7 +34,7 @@ class DataView(ctypes.Structure):
 
     _fields_ = (
         *_fields(ctypes.c_int64, "frames atoms slots"),
-        *_fields(ctypes.c_void_p, "species sender reverse structure num_atoms vector energy forces"),
+        *_fields(ctypes.c_void_p, "species sender reverse structure num_atoms vector energy forces volume stress"),
     )
 
 
@@ -217,4 +217,7 @@ def view_of_data(data: ResidentData) -> tuple[Any, list[torch.Tensor]]:
         name: getattr(frames, name).contiguous()
         for name in ("species", "sender", "reverse", "structure", "num_atoms", "vector")
     } | {"energy": data.energy.contiguous(), "forces": data.forces.contiguous()}
+    tensors["volume"] = frames.volume.double().contiguous()
+    if data.stress is not None:
+        tensors["stress"] = data.stress.contiguous()
     return view(DataView, frames=count, atoms=atoms, slots=slots, **tensors), list(tensors.values())

@@ -93,9 +93,15 @@ class TritonModel:
             stress=(virial / graph.volume[..., None, None].double()).to(passes.forces),
             log_sigma_energy=log_mean_exp(deviations[1], graph),
             log_sigma_forces=deviations[0],
-            log_sigma_stress=deviations.new_full((chains, structures), torch.nan),
+            log_sigma_stress=self._log_sigma_stress(deviations, graph),
             features=last.reshape(chains, nodes, -1)[:, place],
         )
+
+    def _log_sigma_stress(self, deviations: torch.Tensor, graph: Graph) -> torch.Tensor:
+        """[K, B] from the heads [3, K, N]; NaN where stress is not learned, or there is no volume."""
+        if not self.model.learns_stress:
+            return deviations.new_full((deviations.shape[1], graph.num_structures), torch.nan)
+        return log_mean_exp(deviations[2], graph) - (graph.volume / graph.num_atoms).log().to(deviations)
 
 
 def has_room(made: Shape, asked: Shape) -> bool:

@@ -6,11 +6,11 @@ from equibayes.engine import selftest
 from equibayes.engine.native.compile import why_no_compiler
 from equibayes.engine.native.target import VARIABLE, best
 from equibayes.engine.selftest import NATIVE_NETWORKS, Check, NativeEngine, cluster, crystal, native_checks, report
+from equibayes.engine.selftest_cases import training
 
 if why_no_compiler():
     pytest.skip(str(why_no_compiler()), allow_module_level=True)
 
-FRAMES = [cluster(9, 8), cluster(12, 9), cluster(1, 10)]
 WIDTHS = [cpu for cpu in ("avx512", "avx2") if cpu == best() or best() == "avx512"] or [best()]
 
 
@@ -20,12 +20,15 @@ def passed(checks) -> None:
     assert not [check for check in found if not check.passed]
 
 
-@pytest.mark.parametrize(("name", "cpu"), [("small", best()), *(("tiny", cpu) for cpu in WIDTHS)])
+@pytest.mark.parametrize(
+    ("name", "cpu"), [("small", best()), *((name, cpu) for name in ("tiny", "tiny, stress") for cpu in WIDTHS)]
+)
 def test_gradient_and_whole_steps(name, cpu, monkeypatch):
     monkeypatch.setenv(VARIABLE, cpu)
     config, engine = NATIVE_NETWORKS[name], NativeEngine()
-    passed(selftest.check_gradient(name, config, FRAMES, 2, engine, "cpu"))
-    passed(selftest.check_steps(name, config, FRAMES, 2, engine, "cpu"))
+    frames = training(config, small=False)[:3]
+    passed(selftest.check_gradient(name, config, frames, 2, engine, "cpu"))
+    passed(selftest.check_steps(name, config, frames, 2, engine, "cpu"))
     passed(selftest.check_moving(name, config, crystal(8, 5.0, 6), 2, engine, "cpu"))
     passed(selftest.check_derivative(name, config, cluster(12, 13), engine, "cpu"))
 

@@ -81,11 +81,12 @@ template <class Real> class Passes {
         in_blocks(Q, PAIR_BLOCK, [&](long from, long to) { pair_gradient<Real>(unit, edge, pull, from, to); });
     }
 
-    // when atoms move along `direction` [N, 3]
-    void tangent(const float* direction) {
+    // when atoms move along `direction` [N, 3] and, where stress is learned, the structures [N] that they belong to are
+    // strained by `strain` [B, 3, 3]
+    void tangent(const float* direction, const int* structure, const float* strain) {
         tangents.size(Q * EDGE);
         in_blocks(Q, PAIR_BLOCK, [&](long from, long to) {
-            pair_tangent<Real>(unit, graph->ends, direction, tangents, from, to);
+            pair_tangent<Real>(unit, graph->ends, direction, structure, strain, tangents, from, to);
         });
         for (int i = 0; i < LAYERS; ++i)
             in_blocks(N, ATOM_BLOCK, [&](long from, long to) {

@@ -12,6 +12,8 @@ struct Data {
     const float* vector;                                                 // [F, n, D, 3]  Å
     const double* energy;                                                // [F]  eV, NaN where there is no label
     const float* forces;                                                 // [F, n, 3]  eV/Å
+    const double* volume;                                                // [F]  Å³, NaN where there is none
+    const float* stress;  // [F, 3, 3]  eV/Å³, NaN where there is no label; null where no frame has one
 };
 
 // Sums over frames: ln p, |ΔF| (mean of the components) and σ_F of all atoms, and their number.

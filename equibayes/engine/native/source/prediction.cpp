@@ -16,7 +16,7 @@ constexpr long ONE_BY_ONE = 2000;  // atoms from which weight sets are evaluated
 struct Work {
     Passes<double> passes;
     Readout readout;
-    Deviation heads[2];
+    Deviation heads[HEAD_COUNT];
     Buffer<double> energies, forces;
     Buffer<float> deviations, mask;
 };
@@ -133,12 +133,12 @@ struct System {
 // Results of K weight sets, each as the field of ModelOutput; atoms in their own order.
 struct Results {
     double *energy, *forces, *virial;  // [K, B], [K, N, 3], [K, B, 3, 3]
-    double *log_sigma_energy;          // [K, B]
-    float *log_sigma_forces, *features;  // [K, N], [K, N, CHANNELS] or null
+    double *log_sigma_energy, *log_sigma_virial;  // [K, B]; the last is left alone where stress is not learned
+    float *log_sigma_forces, *features;           // [K, N], [K, N, CHANNELS] or null
 };
 
-// ln of the mean of exp over the atoms of each structure
-void log_mean_exp(const System& system, const float* values, double* out) {
+// ln of the sum or mean of exp over the atoms of each structure
+void log_sum_exp(const System& system, const float* values, bool mean, double* out) {
     std::vector<double> top(system.structures, -1e300), total(system.structures);
     std::vector<long> count(system.structures);
     for (long n = 0; n < system.atoms; ++n) {
@@ -149,7 +149,7 @@ void log_mean_exp(const System& system, const float* values, double* out) {
         const int b = system.structure[n];
         if (b < system.structures) total[b] += std::exp(values[n] - top[b]);
     }
-    for (long b = 0; b < system.structures; ++b) out[b] = top[b] + std::log(total[b] / count[b]);
+    for (long b = 0; b < system.structures; ++b) out[b] = top[b] + std::log(mean ? total[b] / count[b] : total[b]);
 }
 
 // ∂E/∂strain of each structure, symmetric
@@ -182,8 +182,8 @@ void predict(System& system, long k, const float* weights, const float* back, co
     passes.begin(2);
     passes.value();
     const float* features = work.readout.seen(passes.features[0], N);
-    float* deviations = work.deviations.size(2 * N);
-    for (int head = 0; head < 2; ++head)
+    float* deviations = work.deviations.size(HEAD_COUNT * N);
+    for (int head = 0; head < HEAD_COUNT; ++head)
         work.heads[head].forward(HEADS[head], weights, features, N, deviations + head * N);
     double* energies = work.energies.size(N);
     work.readout.energies(system.graph, features, weights, energies);
@@ -198,7 +198,8 @@ void predict(System& system, long k, const float* weights, const float* back, co
         if (all.features)
             memcpy(all.features + (k * N + system.order[n]) * CHANNELS, features + n * FEATURES, 4 * CHANNELS);
     }
-    log_mean_exp(system, deviations + N, all.log_sigma_energy + k * B);
+    log_sum_exp(system, deviations + N, true, all.log_sigma_energy + k * B);
+    if (HEAD_COUNT > 2) log_sum_exp(system, deviations + 2 * N, false, all.log_sigma_virial + k * B);
     passes.forces((double*)work.forces.size(3 * N));
     for (long n = 0; n < N; ++n)
         std::copy_n(work.forces + 3 * n, 3, all.forces + 3 * (k * N + system.order[n]));
