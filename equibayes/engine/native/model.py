@@ -15,8 +15,9 @@ from equibayes.network.weights import Weights
 
 EDGES_AT_ONCE = 500
 """Edges of small structures that are evaluated together: their features stay in the cache of a core."""
-LEAN = 2**26
-"""Radial weights of a weight set from which those of one layer at a time are kept, and computed twice."""
+LEAN = 2**22
+"""Radial weights of a weight set (16 MiB) from which they are computed when they are needed, as they would not stay in
+the cache."""
 
 
 class Results(ctypes.Structure):
@@ -102,7 +103,7 @@ class System:
         tensors = [tensor.contiguous() for tensor in tensors]
         library.system_new.restype = ctypes.c_void_p
         sizes = (ctypes.c_int64(size) for size in (self.atoms, slots, self.structures))
-        made = library.system_new(*sizes, *(_address(tensor) for tensor in tensors), _address(at))
+        made = library.system_new(*sizes, *(_address(tensor) for tensor in tensors), _address(at), None)
         self._system = ctypes.c_void_p(made)
         weakref.finalize(self, library.system_free, self._system)
 
