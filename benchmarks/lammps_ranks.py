@@ -38,7 +38,7 @@ def simulate(job: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(job["threads"])
     atoms = silicon(job["cells"])
     lmp, potential = lammps_of(atoms, posterior_for(atoms, job["network"], job["samples"]))
-    sampled, used = potential.evaluator.sampled, []
+    sampled, used = potential.share.evaluator.sampled, []
 
     def timed(structure: Structure) -> Sampled:
         start = time.process_time()  # without the time that a rank waits for others
@@ -46,7 +46,7 @@ def simulate(job: dict[str, Any]) -> dict[str, Any]:
         used.append(time.process_time() - start)
         return found
 
-    potential.evaluator.sampled = timed
+    potential.share.evaluator.sampled = timed
     seconds = []
     for _ in range(1 + job["stretches"]):
         start = time.perf_counter()

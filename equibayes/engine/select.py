@@ -247,3 +247,6 @@ class ReferencePredictor:
 
     def dynamics(self, weights: Weights, graph: Graph) -> Dynamics | None:
         return None
+
+    def part(self, weights: Weights) -> None:
+        return None

@@ -16,7 +16,7 @@ def radial_values(d: Dialect) -> None:
     """The values alone, for a pass that needs no slopes."""
     with d.kernel("radial_values"):
         _forward(d, slopes=False)
-        d.store_values(f"a{d.config.radial_mlp_depth - 1}")
+        d.store("radial", f"a{d.config.radial_mlp_depth - 1}")
 
 
 def radial_hidden(d: Dialect) -> None:

@@ -248,9 +248,6 @@ class CppDialect(Dialect):
     def store_hidden(self, value: str, slope: str) -> None:
         self.write(f"radial.last_layer({value}, {slope});")
 
-    def store_values(self, value: str) -> None:
-        self.write(f"radial.last_layer({value});")
-
     @contextmanager
     def pair_blocks(self) -> Iterator[None]:
         for i in range(self.config.radial_mlp_depth):

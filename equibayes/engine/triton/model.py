@@ -40,6 +40,9 @@ class TritonModel:
     def dynamics(self, weights: Weights, graph: Graph) -> TritonDynamics:
         return TritonDynamics(self.model, weights, graph, self.precision, self.prepare)
 
+    def part(self, weights: Weights) -> None:
+        return None
+
     def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
         """As `StochasticModel.forward`, not differentiable."""
         if graph.species.shape[0] != 1:

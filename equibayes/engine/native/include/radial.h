@@ -159,5 +159,6 @@ struct Radial {
     const float *last, *last_back;
     float* last_gradient = nullptr;
 };
+INLINE void store(Radial& radial, const Tile& a) { radial.last_layer(a); }
 
 }  // namespace equibayes
