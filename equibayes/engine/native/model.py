@@ -15,8 +15,8 @@ from equibayes.network.weights import Weights
 
 EDGES_AT_ONCE = 500
 """Edges of small structures that are evaluated together: their features stay in the cache of a core."""
-LEAN = 2**22
-"""Radial weights of a weight set (16 MiB) from which they are computed when they are needed, as they would not stay in
+LEAN = 2**21
+"""Radial weights of a weight set (8 MiB) from which they are computed when they are needed, as they would not stay in
 the cache."""
 
 

@@ -12,7 +12,8 @@ namespace equibayes {
 
 namespace {
 
-constexpr long ONE_BY_ONE = 2000;  // atoms from which weight sets are evaluated one after the other, each by all threads
+constexpr long MUCH = 1L << 25;   // bytes of features of a weight set from which memory is returned with the system
+constexpr long MOST = 1L << 30;   // bytes up to which each thread has a weight set of its own; beyond that all share one
 
 struct Work {
     Passes<double> passes;
@@ -149,15 +150,16 @@ EXPORT void system_predict(void* handle, const double* positions, int64_t chains
     set_threads(int(threads));
     System& system = ((Handle*)handle)->system;
     if (positions) system.select(positions);
-    const bool large = system.atoms > ONE_BY_ONE || system.ghosts.swap;
+    const long bytes = 2 * sizeof(float) * ATOM * system.atoms;
+    const bool one_by_one = bytes * std::min(chains, threads) > MOST || system.ghosts.swap;
     const bool is_lean = 2 * system.graph.pairs * RADIAL_COLUMNS > lean;
     if (is_lean && system.graph.near_start.empty()) system.graph.find_near();
     auto one = [&](long k) {
         const float* mask = masks ? masks + k * system.atoms * CHANNELS : nullptr;
         predict(system, k, weights + k * WEIGHT_COUNT, back + k * BACK_COUNT, mask, is_lean,
-                large ? ((Handle*)handle)->pool : shared_pool, *results);
+                bytes > MUCH ? ((Handle*)handle)->pool : shared_pool, *results);
     };
-    if (large)
+    if (one_by_one)
         for (int64_t k = 0; k < chains; ++k) one(k);
     else
         parallel(chains, one);

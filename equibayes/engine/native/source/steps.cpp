@@ -13,7 +13,7 @@
 
 namespace equibayes {
 
-constexpr long BLOCK = 32768;  // parameters that one thread updates
+constexpr long BLOCK = 8192;   // parameters that one thread updates
 constexpr long CHUNK = 2048;   // parameters whose numbers stay in the cache meanwhile; a multiple of 4·WIDTH
 
 // A parameter array: `length` parameters from `flat` on lie at `place` in the forward weights.
