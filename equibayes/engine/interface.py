@@ -77,6 +77,10 @@ class Predictor(Protocol):
     """Predictions of k samples for any graph."""
 
     @property
+    def engine(self) -> str:
+        """The name that records carry."""
+
+    @property
     def fused(self) -> bool: ...
 
     def edges_at_once(self, device: torch.device) -> int:

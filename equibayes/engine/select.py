@@ -151,12 +151,12 @@ def make_stepper(
         from equibayes.engine.native.module import load
         from equibayes.engine.native.potential import NativePotential
         from equibayes.engine.native.steps import NativeStepper
-        from equibayes.engine.native.target import target
+        from equibayes.engine.native.target import engine_name
 
         try:
             module = load(potential.model, steps=True, say=say)
             if sampler.mass == "matrix":  # gradients by the engine, the step itself by torch
-                evaluate, engine = NativePotential(potential, module), f"native-{target().name}-gradient"
+                evaluate, engine = NativePotential(potential, module), f"{engine_name()}-gradient"
                 return reference_stepper(potential, state, key, sampler, average, evaluate, engine)
             return NativeStepper(potential, state, key, sampler, module=module, average=average)
         except CompileError as cause:
@@ -231,6 +231,7 @@ def _say_once(line: str) -> None:
 class ReferencePredictor:
     """The model itself."""
 
+    engine = "reference"
     fused = False
 
     def __init__(self, model: StochasticModel) -> None:

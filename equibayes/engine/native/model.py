@@ -11,6 +11,7 @@ from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.data.graph import Graph
 from equibayes.engine.interface import DynamicsOutput, Ghosts
 from equibayes.engine.native.module import Library, load
+from equibayes.engine.native.target import engine_name
 from equibayes.network.weights import Weights
 
 EDGES_AT_ONCE = 500
@@ -42,7 +43,7 @@ class NativeModel:
         self, model: StochasticModel, samples: int = 1, say: Callable[[str], None] = lambda message: None
     ) -> None:
         """samples: their number, K."""
-        self.samples = samples
+        self.samples, self.engine = samples, engine_name()
         self.model, self.module = model, load(model, say=say)
         self._placed: PlacedWeights | None = None
 

@@ -15,7 +15,7 @@ import torch
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.bayes.prior import LOG_2PI, CentredNormal, Flat
 from equibayes.data.resident import ResidentData
-from equibayes.engine.native.target import target
+from equibayes.engine.native.target import engine_name
 from equibayes.engine.table import step_table
 from equibayes.sampling import sghmc
 from equibayes.sampling.chain import MovingAverage, Stretch
@@ -119,7 +119,7 @@ class NativeStepper:
         average: MovingAverage | None = None,
     ) -> None:
         """average: a moving average of the weights to keep."""
-        self.engine = f"native-{target().name}"  # the width of a vector decides in which order sums are made
+        self.engine = engine_name()
         self.potential, self.state, self.key, self.config, self.average = potential, state, key, config, average
         model, chains = potential.model, len(key.chains)
         self.library = module.library

@@ -20,6 +20,7 @@ from equibayes.network.weights import Weights
 class TritonModel:
     """Predictions of a `StochasticModel` for K weight sets on graphs that all chains share."""
 
+    engine = "triton"
     fused = True
 
     def __init__(
