@@ -37,7 +37,7 @@ struct Stretch {
     const Plan* plans;          // [n, K]
     const int64_t* identities;  // [K]
     const std::atomic<int>* stop;
-    double* seen;  // [K, 5]: the sums of Seen, and −ln p(θ) of the prior without its constant
+    double* seen;  // [K, 6]: the sums of Seen, and −ln p(θ) of the prior without its constant
     uint64_t seed, dropout_seed, dropped;  // dropped: words below it drop a feature
     int64_t dropout_stream, features;      // features of all atoms of a minibatch; 0: no dropout
     double friction, beta, epsilon, data_size, decay;
@@ -218,12 +218,12 @@ static void run_chain(const Stretch& s, int64_t k, Chain& chain) {
             priors[b] = update_block(s, k, chain, count, forward, b * BLOCK, step, plan, last);
         });
     }
-    double* out = s.seen + 5 * k;
-    std::fill(out, out + 5, 0.0);
-    for (const Seen& each : seen) {
-        out[0] += each.log_p, out[1] += each.wrong, out[2] += each.sigma, out[3] += each.atoms;
-    }
-    for (double each : priors) out[4] += each;
+    Seen total{};
+    for (const Seen& each : seen) total.add(each);
+    double* out = s.seen + 6 * k;
+    memcpy(out, &total, sizeof total);
+    out[5] = 0;
+    for (double each : priors) out[5] += each;
 }
 
 EXPORT void* steps_new(const Data* data, int chains, int batch, int squares) {

@@ -21,8 +21,8 @@ namespace {
 // The frames of a data set, shared by the chains that use it.
 std::shared_ptr<const std::vector<Frame>> frames_of(const Data& data) {
     static std::mutex mutex;
-    static std::map<std::array<const void*, 3>, std::weak_ptr<const std::vector<Frame>>> known;
-    const std::array<const void*, 3> key{data.vector, data.energy, data.forces};
+    static std::map<std::array<const void*, 4>, std::weak_ptr<const std::vector<Frame>>> known;
+    const std::array<const void*, 4> key{data.vector, data.energy, data.forces, data.weight};
     std::lock_guard<std::mutex> lock(mutex);
     auto found = known[key].lock();
     if (!found) {
@@ -86,19 +86,20 @@ const float* arranged(Work& work, const Part& part, const float* mask, long padd
     return out;
 }
 
-// L = −scale Σ ln p, without the prior.  With z = (label − mean)/σ of an energy or force component and s = ln σ:
+// L = −Σ scale ln p, without the prior; scale: times the weight of the frame.  With z = (label − mean)/σ of an energy or force component and s = ln σ:
 //     ∂L/∂mean = −scale z/σ,    ∂L/∂s = scale (1 − z²)
 // squares: no deviations, −½ Σ (ΔF)² − 3/2 n (ΔE/n)² of n atoms (up to a constant) in place of ln p.
-void likelihood(Work& work, bool squares, double scale, Seen& seen) {
+void likelihood(Work& work, bool squares, double scale_of_all, Seen& seen) {
     constexpr double HALF_LOG_2PI = 0.91893853320467274178;
     const long N = work.minibatch.graph.atoms;
     float *direction = work.direction.size(3 * N), *energy_bar = work.energy_bar.size(N);
     float *force_tilde = work.deviation_tilde.size(2 * N), *energy_tilde = force_tilde + N;
     const float *log_sigma_forces = work.deviations, *log_sigma_energy = log_sigma_forces + N;
-    seen = {0, 0, 0, 0};
+    seen = {};
     for (int b = 0; b < (int)work.frames.size(); ++b) {
         const Frame& frame = *work.frames[b];
         const int count = frame.atoms;
+        const double scale = scale_of_all * frame.weight, before = seen.log_p;
         double energy = 0, total = 0, top = -1e300;
         for (int a = 0; a < count; ++a) {
             const int n = work.minibatch.row(b, frame, a);
@@ -129,6 +130,7 @@ void likelihood(Work& work, bool squares, double scale, Seen& seen) {
             seen.sigma += squares ? std::exp((double)log_sigma_forces[n]) : 1 / by_sigma;
         }
         seen.atoms += count;
+        seen.weighted += frame.weight * (seen.log_p - before);
     }
 }
 
@@ -186,7 +188,7 @@ void evaluate(Chain& chain, int number, const int64_t* indices, double scale, co
     passes.adjoint_tangent(gradient);
 }
 
-// One evaluation of each of K chains with its own weights [K, WEIGHTS]; gradient as these, seen [K] in 4 doubles.
+// One evaluation of each of K chains with its own weights [K, WEIGHTS]; gradient as these, seen [K].
 EXPORT void potential_run(const Data* data, int64_t chains, int64_t batch, int squares, const int64_t* frames,
                           const float* forward, const float* mask, double scale, float* out, Seen* seen,
                           int64_t threads) {
@@ -195,12 +197,12 @@ EXPORT void potential_run(const Data* data, int64_t chains, int64_t batch, int s
         Chain* chain = make_chain(*data, int(batch), squares != 0);
         memcpy(weights(*chain), forward + k * WEIGHTS, 4 * WEIGHTS);
         prepare(*chain);
-        Seen& total = seen[k] = {0, 0, 0, 0};
+        seen[k] = {};
         for (int part = 0; part < parts(*chain); ++part) {
             Seen own;
             const float* masks = mask ? mask + k * batch * data->atoms * CHANNELS : nullptr;
             evaluate(*chain, part, frames + k * batch, scale, masks, own);
-            total.log_p += own.log_p, total.wrong += own.wrong, total.sigma += own.sigma, total.atoms += own.atoms;
+            seen[k].add(own);
             for (long i = 0; i < WEIGHTS; ++i) out[k * WEIGHTS + i] += gradient(*chain, part)[i];
         }
         free_chain(chain);
