@@ -34,8 +34,8 @@ The potential is inserted before the first line that uses one of these names or 
 line '# equibayes here'; the box must exist by then.  Assign elements to atom types with --elements, or with labelmap
 in the script.
 
-MPI ranks share the samples of the posterior, so that at most as many ranks as samples help; on GPUs, one rank per GPU
-evaluates.  Without --threads, the ranks of a machine share its cores.
+MPI ranks divide the samples of the posterior or, on CPUs, the atoms of a large system (--divide); on GPUs, one rank per
+GPU evaluates.  Without --threads, the ranks of a machine share its cores.
 """
 
 
@@ -50,6 +50,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--log", default="log.lammps", metavar="FILE", help="LAMMPS' log (default log.lammps)")
     parser.add_argument("--quiet", action="store_true", help="LAMMPS prints nothing; its log is still written")
+    parser.add_argument(
+        "--divide",
+        choices=("auto", "samples", "atoms"),
+        default="auto",
+        help="what MPI ranks divide (default auto: atoms if each has thousands, or there are fewer samples than ranks)",
+    )
     add_trust_options(parser)
     add_deviation_option(parser)
     add_potential_options(parser)
@@ -78,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
             device=chosen_device(arguments),
             dtype=arguments.dtype,
             k=arguments.k,
+            divide=arguments.divide,
         )
     except InputError:
         if other_rank():

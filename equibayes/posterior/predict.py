@@ -165,9 +165,11 @@ class ReadyPosterior:
         dtype: torch.dtype | None = None,
         k: int | None = None,
         own: range | None = None,
+        begun: str | None = None,
     ) -> None:
         """device: None for a GPU if there is one;  dtype: of the arithmetic (default: the network's);  k: the first k
-        samples (default: all);  own: the numbers of consecutive samples instead, where others evaluate the rest."""
+        samples (default: all);  own: the numbers of consecutive samples instead, where others evaluate the rest;
+        begun: the engine of a simulation that goes on."""
         self.posterior, self.own = posterior, own or range(len(posterior) if k is None else k)
         chosen = posterior.take(own) if own else posterior.subset(len(self.own))
         sets, self.steps = chosen.samples.to(choose_device(device), dtype), None
@@ -176,7 +178,7 @@ class ReadyPosterior:
         self.samples = sets  # three weight sets per sample where it is linearised
         self.weights = posterior.model.layout.forward_weights(self.samples)
         self.calibration = None if posterior.calibration is None else Calibration.from_dict(posterior.calibration)
-        self.predictor = make_predictor(posterior.model, self.samples)
+        self.predictor = make_predictor(posterior.model, self.samples, begun=begun)
 
     def predict_each(
         self, pairs: Iterable[tuple[Structure, Graph]], ks: Sequence[int], *, members: bool = False

@@ -95,11 +95,24 @@ class Calculator(AseCalculator):
         # per instance: ASE's list is shared by all calculators of a class
         self.implemented_properties = [*_MEANS, *_SIGMAS, *_STRESS_SIGMAS, *(_MEMBERS if members else ())]
         self.implemented_properties += _TRUST if self.trust.stated else ()
+        self._begun: str | None = None
         self._evaluator = self._prepare()
 
     @property
+    def engine(self) -> str:
+        """What computes the network, as recorded by simulations."""
+        return self._evaluator.ready.predictor.engine
+
+    def continue_with(self, engine: str) -> None:
+        """Use the engine that a simulation began with, unless the user asks for another or it cannot be used here."""
+        if engine and engine != self.engine:
+            self._begun = engine
+            self._evaluator = self._prepare()
+            self.reset()
+
+    @property
     def fused(self) -> bool:
-        """Whether the fused engine is used, on a GPU."""
+        """Whether a fused engine is used."""
         return self._evaluator.ready.fused
 
     def forget(self) -> None:
@@ -152,7 +165,7 @@ class Calculator(AseCalculator):
         return results
 
     def _prepare(self) -> Evaluator:
-        return Evaluator(self.posterior, self.device, self.dtype, self.skin)
+        return Evaluator(self.posterior, self.device, self.dtype, self.skin, begun=self._begun)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Calculator":
         """Weights are shared, since they never change; results and neighbour lists are not."""

@@ -28,12 +28,17 @@ class Evaluator:
         dtype: str | None,
         skin: float,
         own: range | None = None,
+        begun: str | None = None,
     ) -> None:
-        """own: the numbers of the samples evaluated here (default: all); see `sampled`."""
+        """own: the numbers of the samples evaluated here (default: all), see `sampled`.
+
+        begun: the engine of a simulation that goes on
+        """
         if dtype is not None and dtype not in DTYPES:
             raise InputError(f"dtype={dtype}: must be {' or '.join(DTYPES)}")
         self.posterior, self.skin = posterior, skin
-        self.ready = ReadyPosterior(posterior, device, None if dtype is None else getattr(torch, dtype), own=own)
+        precision = None if dtype is None else getattr(torch, dtype)
+        self.ready = ReadyPosterior(posterior, device, precision, own=own, begun=begun)
         self._dynamics: Dynamics | None = None
         self.forget()
 

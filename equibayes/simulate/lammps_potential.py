@@ -1,7 +1,7 @@
 """The callback of `fix external` in LAMMPS: from the atoms of all ranks to forces, virial and deviations.
 
-All ranks exchange their atoms, each evaluates its samples (`lammps_shares.py`) for all of them, and the first combines
-these and sends the result to all.
+All ranks exchange their atoms, each evaluates its share (`lammps_shares.py`), and the first combines these and sends
+the result to all.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,10 @@ import numpy as np
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.posterior.predict import Prediction
-from equibayes.posterior.sampled import Sampled
-from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.lammps_atoms import LocalAtoms
 from equibayes.simulate.lammps_library import Ranks
 from equibayes.simulate.lammps_script import QUANTITIES
+from equibayes.simulate.lammps_shares import SharedAtoms, SharedSamples
 from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_deviations
 from equibayes.simulate.vacuum_cell import VacuumCell
 from equibayes.units import GPA, KCAL_PER_MOL
@@ -34,10 +33,16 @@ class LammpsPotential:
     """Called by `fix external` at every step, on all ranks."""
 
     def __init__(
-        self, lmp: Any, ranks: Ranks, evaluator: Evaluator | None, numbers_of_types: np.ndarray, deviation: str
+        self,
+        lmp: Any,
+        ranks: Ranks,
+        share: SharedSamples | SharedAtoms,
+        numbers_of_types: np.ndarray,
+        deviation: str,
     ) -> None:
-        """evaluator: of the samples of this rank; None for a rank that only waits."""
-        self.lmp, self.ranks, self.evaluator = lmp, ranks, evaluator
+        """share: of this rank."""
+        self.lmp, self.ranks, self.share = lmp, ranks, share
+        evaluator = share.evaluator
         self.sigma_name = DEVIATIONS[deviation]
         self.unit = ENERGY_UNITS[lmp.extract_global("units")]
         self.pressure_unit = PRESSURE_UNITS[lmp.extract_global("units")]
@@ -66,7 +71,10 @@ class LammpsPotential:
     def _evaluate(self, count: int, tag: Any, x: Any) -> "dict[str, Any] | BaseException":
         """The results, or the error, on all ranks: the others would wait for a rank that leaves."""
         rows = self.ranks.exchange(self._attempt([], self.atoms.rows, count, tag, x))
-        found = self.ranks.gather(self._attempt(rows, self._sampled, rows))
+        ready = rows
+        for stage in self.share.stages:
+            ready = self.ranks.exchange(self._attempt(ready, self._of_all, stage, rows))
+        found = self.ranks.gather(self._attempt(ready, self._of_all, self.share.sampled, rows))
         shared: dict[str, Any] | BaseException
         shared = self.ranks.share(None if found is None else self._attempt(found, self._combined, rows, found))
         return shared
@@ -83,15 +91,14 @@ class LammpsPotential:
         except (Exception, KeyboardInterrupt) as problem:  # with several ranks: an exception that can be pickled
             return problem if self.ranks.size == 1 else RuntimeError(repr(problem))
 
-    def _sampled(self, parts: list[Any]) -> Sampled | None:
-        """What the samples of this rank predict."""
-        return None if self.evaluator is None else self.evaluator.sampled(self._structure(parts))
+    def _of_all(self, function: Callable[[Structure], Any], parts: list[Any]) -> Any:
+        """A function of the atoms of all ranks."""
+        return function(self._structure(parts))
 
     def _combined(self, parts: list[Any], found: list[Any]) -> dict[str, Any]:
-        """The results, from what all samples predict; on the first rank, which always evaluates some."""
-        assert self.evaluator is not None
+        """The results, from what all ranks found; on the first rank."""
         structure = self._structure(parts)
-        prediction = self.evaluator.prediction(structure, [each for each in found if each is not None])
+        prediction = self.share.prediction(structure, found)
         ids = np.sort(np.concatenate(parts)[:, 0]).astype(np.int64)
         return {**self._in_lammps_units(prediction, structure.volume), "ids": ids}
 

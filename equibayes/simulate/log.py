@@ -51,15 +51,15 @@ def columns_in(text: str) -> list[str]:
     return headings[-1] if headings and set(headings[-1]) <= set(UNITS) else [*COLUMNS]
 
 
-def header(trust: Trust, deviation: str, columns: Sequence[str] = tuple(COLUMNS)) -> str:
-    """The lines above the first frame."""
+def header(trust: Trust, deviation: str, engine: str, columns: Sequence[str] = tuple(COLUMNS)) -> str:
+    """The lines above the first frame; engine: what computes the forces."""
     levels = ", ".join(
         f"{name} trust level " + ("none" if level is None else f"{level:.6g} eV/Å")
         for name, level in (("lower", trust.lower), ("upper", trust.upper))
     )
     told = ", ".join(f"{name} {UNITS[name]}" for name in columns if UNITS[name] not in ("1", "word"))
     return (
-        f"# equibayes md; deviations: {deviation} sigma of an atom's force components; {levels}\n"
+        f"# equibayes md, engine {engine}; deviations: {deviation} sigma of an atom's force components; {levels}\n"
         f"# units: {told}\n# {' '.join(columns)}\n"
     )
 

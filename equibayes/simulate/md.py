@@ -51,6 +51,7 @@ class MdResult:
     exploded             whether it ended by impossible forces or motion
     steps_done, seconds  of this call
     asked                queries to the oracle
+    engine               what computed the forces
     """
 
     atoms: Atoms
@@ -62,6 +63,7 @@ class MdResult:
     steps_done: int
     seconds: float
     asked: int = 0
+    engine: str = ""
 
     def _repr_html_(self) -> str:
         found = self.statistics
@@ -171,6 +173,7 @@ class _Simulation:
             steps_done=self.step - first,
             seconds=seconds,
             asked=self.asked,
+            engine=self.calculator.engine,
         )
 
     def _loop(self, steps: int, ending: Ending | None, pending: list[int]) -> Ending | None:
@@ -200,7 +203,18 @@ class _Simulation:
         if self.oracle is not None:
             asked = None if state is None else state.asked
             self._replace(self.oracle.begin(self.reporter.folder, asked, self.reporter.display))
-        self.reporter.open(state)
+        if state is not None:
+            self._continue_with(state.engine)
+        self.reporter.open(state, self.calculator.engine)
+
+    def _continue_with(self, engine: str) -> None:
+        self.calculator.continue_with(engine)
+        now = self.calculator.engine
+        if engine not in ("", now):
+            self.reporter.display.say(
+                f"this simulation began with the engine {engine} and goes on with {now}: its forces are as good, but not "
+                "the same bits as without a break"
+            )
 
     def _advance(self) -> Ending | None:
         """One step, and a look at it."""
@@ -261,7 +275,8 @@ class _Simulation:
             self.atoms.calc = self.calculator = calculator
 
     def _save(self, looked: bool = True) -> None:
-        self.reporter.save(self.step, self.integrator, asked=self.asked, jump=self.jump, looked=looked)
+        engine = self.calculator.engine
+        self.reporter.save(self.step, self.integrator, asked=self.asked, jump=self.jump, engine=engine, looked=looked)
 
 
 def _identity(calculator: Calculator, start: Atoms, conditions: Conditions, watch: Watch) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def test_atoms_that_leave_the_cell(tmp_path: Path) -> None:
     assert (travelled**2).sum() > (atoms.cell.lengths() ** 2).max(), "else none left it"
     assert np.abs(moved.positions - atoms.positions - travelled).max() > 3, "else none came in again"
     np.testing.assert_allclose(by_id(lmp, "f"), calculated(moved)["forces"], rtol=0, atol=1e-8)
-    searches = potential.evaluator.lists[0].searches
+    searches = potential.share.evaluator.lists[0].searches
     assert searches < 60, "one for every quarter of an Å that all atoms move"
 
 
@@ -418,7 +418,7 @@ def test_interrupt_ends_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def interrupted(_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(potential.evaluator, "sampled", interrupted)
+    monkeypatch.setattr(potential.share.evaluator, "sampled", interrupted)
     with pytest.raises(Exception, match="equibayes_stop"):
         lmp.commands_string("fix integrate all nve\nrun 50")
     assert isinstance(potential.failure, KeyboardInterrupt)

@@ -1,6 +1,7 @@
 """Molecular dynamics that watches itself: files, trust levels, what is not a number, and going on after a stop."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from ase.io import read as ase_read
 
 from equibayes.data import read
 from equibayes.data.stress import full_to_voigt
+from equibayes.engine.native.compile import why_no_compiler
+from equibayes.engine.native.target import engine_name
+from equibayes.engine.select import VARIABLE
 from equibayes.errors import InputError
 from equibayes.posterior.file import load
 from equibayes.run.progress import Silent
@@ -350,6 +354,39 @@ def assert_same(path: Path, expected: Path) -> None:
     for name, array in second.memory.items():
         np.testing.assert_array_equal(first.memory[name], array)
     assert (first.rng, first.step, first.statistics) == (second.rng, second.step, second.statistics)
+
+
+@pytest.mark.skipif(bool(why_no_compiler()), reason=str(why_no_compiler()))
+def test_a_simulation_keeps_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One begun by the reference goes on with it where the compiled engine would be the default, to the same bits."""
+    network = replace(POSTERIOR.network, model_dtype="float32")
+    posterior, said = replace(POSTERIOR, network=network, samples=POSTERIOR.samples.float()), Told()
+
+    def go(name: str, steps: int, **options: Any) -> MdResult:
+        return run(tmp_path / name, steps, Calculator(posterior, device="cpu", k=2), display=said, **options)
+
+    go("whole.xyz", 10)
+    go("t.xyz", 5)
+    monkeypatch.setenv(VARIABLE, "auto")
+    assert Calculator(posterior, device="cpu").engine == engine_name()
+    assert go("t.xyz", 10, resume=True).engine == "reference"
+    assert_same(tmp_path / "t.xyz", tmp_path / "whole.xyz")
+    assert "engine reference" in (tmp_path / "t-md/md.log").read_text()
+    assert not said.lines
+    monkeypatch.setenv(VARIABLE, "native")
+    go("t.xyz", 12, resume=True)
+    assert "began with the engine reference and goes on with native-" in said.lines[0]
+    assert load_state(tmp_path / "t-md/state.safetensors", {}).engine == engine_name()
+
+
+class Told(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.lines.append(message)
 
 
 def test_what_came_after_the_state_is_forgotten(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from equibayes.engine.generate.convolution import collect, give
 from equibayes.engine.generate.gate import gate
 from equibayes.engine.generate.offsets import columns, harmonics, width
 from equibayes.engine.generate.pairs import geometry, pair_gradient, pair_tangent
-from equibayes.engine.generate.radial import radial_backward, radial_hidden
+from equibayes.engine.generate.radial import radial_backward, radial_hidden, radial_values
 from equibayes.engine.native.compile import build
 from equibayes.engine.native.dialect import CppDialect
 from equibayes.engine.native.layout import ALIGNED, Matrix, WeightMemory
@@ -94,8 +94,8 @@ def _pairs(config: NetworkConfig) -> str:
 
 
 def _radial(config: NetworkConfig) -> str:
-    forward = _function(config, "radial_hidden", radial_hidden)
-    return _namespace(forward + "\n\n" + _function(config, "radial_backward", radial_backward))
+    equations = (radial_values, radial_hidden, radial_backward)
+    return _namespace("\n\n".join(_function(config, each.__name__, each) for each in equations))
 
 
 def _namespace(text: str) -> str:
@@ -167,7 +167,8 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
     lines += ["constexpr BackMatrix BACK_MATRICES[] = {"]
     with_back = [m for m in memory.matrices.values() if m.back >= 0]
     lines += [f"    {_braces([m.place, m.back, m.blocks, m.rows, m.columns])}," for m in with_back] + ["};"]
-    radial = "struct Radial;\nvoid radial_hidden(Radial& radial);\nvoid radial_backward(Radial& radial);"
+    names = ("radial_values", "radial_hidden", "radial_backward")
+    radial = "\n".join(["struct Radial;", *(f"void {name}(Radial& radial);" for name in names)])
     head = '#pragma once\n#include "layer.h"\n#include "pairs.h"\n\n'
     return head + _namespace("\n\n".join(["\n".join(lines), radial, _pairs(config)]))
 

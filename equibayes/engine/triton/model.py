@@ -20,6 +20,7 @@ from equibayes.network.weights import Weights
 class TritonModel:
     """Predictions of a `StochasticModel` for K weight sets on graphs that all chains share."""
 
+    engine = "triton"
     fused = True
 
     def __init__(
@@ -39,6 +40,9 @@ class TritonModel:
 
     def dynamics(self, weights: Weights, graph: Graph) -> TritonDynamics:
         return TritonDynamics(self.model, weights, graph, self.precision, self.prepare)
+
+    def part(self, weights: Weights) -> None:
+        return None
 
     def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
         """As `StochasticModel.forward`, not differentiable."""

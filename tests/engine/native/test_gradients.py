@@ -82,6 +82,15 @@ def test_energy_without_a_label_counts_by_its_forces():
     Case(TINY, [replace(MOLECULES[0], energy=None), MOLECULES[1]]).check()
 
 
+def test_weights_of_frames():
+    heavy = [replace(frame, weight=weight) for frame, weight in zip(MOLECULES, (0.25, 3.0, 0.0))]
+    case = Case(TINY, heavy)
+    case.check()
+    assert not torch.equal(case.found().gradient, Case(TINY, MOLECULES).found().gradient)
+    assert torch.equal(case.found().log_likelihood, Case(TINY, MOLECULES).found().log_likelihood), "of a frame as it is"
+    Case(TINY, heavy, objective="squares").check()
+
+
 def test_dropout():
     case = Case(MIXED, MOLECULES, Flat())
     generator = torch.Generator().manual_seed(0)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "noise.h"
@@ -12,7 +13,8 @@
 
 namespace equibayes {
 
-constexpr long BLOCK = 32768; // parameters that one thread updates; a multiple of 4·WIDTH
+constexpr long BLOCK = 8192;   // parameters that one thread updates
+constexpr long CHUNK = 2048;   // parameters whose numbers stay in the cache meanwhile; a multiple of 4·WIDTH
 
 // A parameter array: `length` parameters from `flat` on lie at `place` in the forward weights.
 struct Range {
@@ -35,7 +37,7 @@ struct Stretch {
     const Plan* plans;          // [n, K]
     const int64_t* identities;  // [K]
     const std::atomic<int>* stop;
-    double* seen;  // [K, 5]: the sums of Seen, and −ln p(θ) of the prior without its constant
+    double* seen;  // [K, 6]: the sums of Seen, and −ln p(θ) of the prior without its constant
     uint64_t seed, dropout_seed, dropped;  // dropped: words below it drop a feature
     int64_t dropout_stream, features;      // features of all atoms of a minibatch; 0: no dropout
     double friction, beta, epsilon, data_size, decay;
@@ -92,15 +94,16 @@ struct Row {
 
 // Numbers that are the same for all parameters.
 struct Constants {
-    float keep, beta, rest, epsilon, per_frame;  // 1 − α, β, 1 − β, ε, 1/N
+    float keep, beta, rest, epsilon, per_frame, by_correction;  // 1 − α, β, 1 − β, ε, 1/N, 1/(1 − βᵗ)
     bool paper, flat_prior;
 };
 
-// One step of the first `n` of WIDTH parameters; returns twice the energy of the prior, lane by lane.  Equations: see
-// sghmc.py and mass.py.
-INLINE vec update(const Row& row, long p, long n, vec g, vec noise, const Plan& plan, const Constants& c, vec& with_prior) {
-    auto get = [n, p](const float* from) { return n == WIDTH ? load(from + p) : load(from + p, n); };
-    auto put = [n, p](float* to, vec x) { n == WIDTH ? store(to + p, x) : store(to + p, x, n); };
+// One step of WIDTH parameters, or of `n` where not WHOLE; returns twice the energy of the prior, lane by lane.
+// Equations: see sghmc.py and mass.py.
+template <bool WHOLE>
+INLINE vec update(const Row& row, long p, long n, vec& g, vec noise, const Plan& plan, const Constants& c) {
+    auto get = [n, p](const float* from) { return WHOLE ? load(from + p) : load(from + p, n); };
+    auto put = [n, p](float* to, vec x) { WHOLE ? store(to + p, x) : store(to + p, x, n); };
     vec theta = get(row.position), r = get(row.momentum), m = get(row.mass);
     vec away = theta, pulled = theta;
     if (c.flat_prior) {
@@ -110,19 +113,21 @@ INLINE vec update(const Row& row, long p, long n, vec g, vec noise, const Plan& 
         pulled = away * get(row.stiffness);
     }
     g += plan.prior_weight * pulled;
-    with_prior = g;
+    vec by_root;  // M^(−1/2)
     if (plan.adapt > 0) {
         const vec scaled = g * c.per_frame;
         const vec a = get(row.average) * c.beta + scaled * scaled * c.rest, before = get(row.maximum);
         const vec most = a > before ? a : before;
-        const vec grown = sqrt(most / plan.correction) + c.epsilon;
+        const vec grown = sqrt(most * c.by_correction) + c.epsilon;
         put(row.average, a);
         put(row.maximum, most);
         put(row.mass, grown);
-        if (plan.adapt < 2) r = r * sqrt(m / grown);
-        m = grown;
+        by_root = 1.0f / sqrt(grown);
+        if (plan.adapt < 2) r = r * (sqrt(m) * by_root);
+    } else {
+        by_root = 1.0f / sqrt(m);
     }
-    vec h = plan.dt / sqrt(m);
+    vec h = plan.dt * by_root;
     if (c.paper) {
         r = r * c.keep - h * g + plan.deviation * noise;
         theta += h * r;
@@ -138,35 +143,54 @@ INLINE vec update(const Row& row, long p, long n, vec g, vec noise, const Plan& 
     return away * pulled;
 }
 
-// One step of a block of the parameters of chain k; returns the energy of the prior before it.
-static double update_block(const Stretch& s, int64_t k, const Chain& chain, int count, float* weights, long first,
-                           uint32_t step, const Plan& plan) {
-    const long end = std::min<long>(first + BLOCK, s.size), start = k * s.size + first;
-    float g[BLOCK];
-    collect_gradient(s, chain, count, first, end, g);
-    const long centre = (s.center_per_chain ? start : first);
-    const Row row{s.position + start, s.momentum + start, s.average + start, s.maximum + start, s.mass + start,
-                  s.center ? s.center + centre : nullptr, s.center ? s.stiffness + first : nullptr};
+// One step of `count` parameters from `first` on, with their gradient g, to which that of the prior is added where
+// `last`; returns the energy of the prior before it, also where `last`.
+static double update_chunk(const Stretch& s, uint32_t chain, const Row& row, long first, long count, float* g,
+                           uint32_t step, const Plan& plan, bool last) {
     const Constants c{float(1 - s.friction), float(s.beta), float(1 - s.beta), float(s.epsilon),
-                      float(1 / s.data_size), s.paper != 0, s.flat_prior != 0};
+                      float(1 / s.data_size), 1 / plan.correction, s.paper != 0, s.flat_prior != 0};
     double prior = 0;
-    for (long p = 0; p < end - first; p += 4 * WIDTH) {
+    auto one = [&](auto whole, long q, long n, vec noise) {
+        constexpr bool WHOLE = decltype(whole)::value;
+        vec own = WHOLE ? load(g + q) : load(g + q, n);
+        const vec energy = update<WHOLE>(row, q, n, own, noise, plan, c);
+        if (!last) return;
+        prior += 0.5 * hsum(energy);
+        WHOLE ? store(g + q, own) : store(g + q, own, n);
+    };
+    for (long p = 0; p < count; p += 4 * WIDTH) {
         vec noise[4] = {};
-        if (plan.deviation != 0) normals(s.seed, uint32_t((first + p) / 4), step, uint32_t(s.identities[k]), 0, noise);
-        for (int i = 0; i < 4; ++i) {
-            const long q = p + i * WIDTH, n = std::min<long>(WIDTH, end - first - q);
-            if (n <= 0) break;
-            vec whole, own = n == WIDTH ? load(g + q) : load(g + q, n);
-            prior += 0.5 * hsum(update(row, q, n, own, noise[i], plan, c, whole));
-            n == WIDTH ? store(s.gradient + start + q, whole) : store(s.gradient + start + q, whole, n);
-        }
+        if (plan.deviation != 0) normals(s.seed, uint32_t((first + p) / 4), step, chain, 0, noise);
+        if (p + 4 * WIDTH <= count)
+            for (int i = 0; i < 4; ++i) one(std::true_type{}, p + i * WIDTH, WIDTH, noise[i]);
+        else
+            for (int i = 0; p + i * WIDTH < count; ++i)
+                one(std::false_type{}, p + i * WIDTH, std::min<long>(WIDTH, count - p - i * WIDTH), noise[i]);
     }
-    if (s.moving)
-        for (long p = 0; p < end - first; ++p) {
-            float& mean = s.moving[start + p];
-            mean += float(1 - s.decay) * (row.position[p] - mean);
-        }
-    place_weights(s, row.position - first, first, end, weights);
+    return prior;
+}
+
+// One step of a block of the parameters of chain k; returns the energy of the prior before it, where it is the last.
+static double update_block(const Stretch& s, int64_t k, const Chain& chain, int count, float* weights, long first,
+                           uint32_t step, const Plan& plan, bool last) {
+    double prior = 0;
+    const long limit = std::min<long>(first + BLOCK, s.size);
+    for (; first < limit; first += CHUNK) {
+        const long end = std::min<long>(first + CHUNK, limit), start = k * s.size + first;
+        const long centre = s.center_per_chain ? start : first;
+        const Row row{s.position + start, s.momentum + start, s.average + start, s.maximum + start, s.mass + start,
+                      s.center ? s.center + centre : nullptr, s.center ? s.stiffness + first : nullptr};
+        alignas(64) float g[CHUNK];
+        collect_gradient(s, chain, count, first, end, g);
+        prior += update_chunk(s, uint32_t(s.identities[k]), row, first, end - first, g, step, plan, last);
+        if (last) memcpy(s.gradient + start, g, sizeof(float) * (end - first));
+        if (s.moving)
+            for (long p = 0; p < end - first; ++p) {
+                float& mean = s.moving[start + p];
+                mean += float(1 - s.decay) * (row.position[p] - mean);
+            }
+        place_weights(s, row.position - first, first, end, weights);
+    }
     return prior;
 }
 
@@ -189,14 +213,17 @@ static void run_chain(const Stretch& s, int64_t k, Chain& chain) {
         parallel(count, [&](long part) {
             evaluate(chain, int(part), frames, s.data_size / double(s.batch), s.features ? mask.data() : nullptr, seen[part]);
         });
-        parallel_if_long(blocks, [&](long b) { priors[b] = update_block(s, k, chain, count, forward, b * BLOCK, step, plan); });
+        const bool last = i + 1 == s.steps;
+        parallel_if_long(blocks, [&](long b) {
+            priors[b] = update_block(s, k, chain, count, forward, b * BLOCK, step, plan, last);
+        });
     }
-    double* out = s.seen + 5 * k;
-    std::fill(out, out + 5, 0.0);
-    for (const Seen& each : seen) {
-        out[0] += each.log_p, out[1] += each.wrong, out[2] += each.sigma, out[3] += each.atoms;
-    }
-    for (double each : priors) out[4] += each;
+    Seen total{};
+    for (const Seen& each : seen) total.add(each);
+    double* out = s.seen + 6 * k;
+    memcpy(out, &total, sizeof total);
+    out[5] = 0;
+    for (double each : priors) out[5] += each;
 }
 
 EXPORT void* steps_new(const Data* data, int chains, int batch, int squares) {

@@ -21,9 +21,9 @@ namespace {
 // The frames of a data set, shared by the chains that use it.
 std::shared_ptr<const std::vector<Frame>> frames_of(const Data& data) {
     static std::mutex mutex;
-    using Key = std::array<const void*, 4>;
+    using Key = std::array<const void*, 5>;
     static std::map<Key, std::weak_ptr<const std::vector<Frame>>> known;
-    const Key key{data.vector, data.energy, data.forces, data.stress};
+    const Key key{data.vector, data.energy, data.forces, data.stress, data.weight};
     std::lock_guard<std::mutex> lock(mutex);
     auto found = known[key].lock();
     if (!found) {
@@ -101,19 +101,21 @@ Sum sum_of_exponentials(const Work& work, int b, const float* values) {
     return sum;
 }
 
-// L = −scale Σ ln p, without the prior.  With z = (label − mean)/σ of an energy or force component and s = ln σ:
+// L = −Σ scale ln p, without the prior; scale: times the weight of the frame.
+// With z = (label − mean)/σ of an energy or force component and s = ln σ:
 //     ∂L/∂mean = −scale z/σ,    ∂L/∂s = scale (1 − z²)
 // squares: no deviations, −½ Σ (ΔF)² − 3/2 n (ΔE/n)² of n atoms (up to a constant) in place of ln p.
-void likelihood(Work& work, bool squares, double scale, Seen& seen) {
+void likelihood(Work& work, bool squares, double scale_of_all, Seen& seen) {
     constexpr double HALF_LOG_2PI = 0.91893853320467274178;
     const long N = work.minibatch.graph.atoms;
     float *direction = work.direction.size(3 * N), *energy_bar = work.energy_bar.size(N);
     float *force_tilde = work.deviation_tilde.size(HEAD_COUNT * N), *energy_tilde = force_tilde + N;
     const float *log_sigma_forces = work.deviations, *log_sigma_energy = log_sigma_forces + N;
-    seen = {0, 0, 0, 0};
+    seen = {};
     for (int b = 0; b < (int)work.frames.size(); ++b) {
         const Frame& frame = *work.frames[b];
         const int count = frame.atoms;
+        const double scale = scale_of_all * frame.weight, before = seen.log_p;
         double energy = 0;
         for (int a = 0; a < count; ++a) energy += work.energies[work.minibatch.row(b, frame, a)];
         const auto [top, total] = sum_of_exponentials(work, b, log_sigma_energy);
@@ -139,13 +141,14 @@ void likelihood(Work& work, bool squares, double scale, Seen& seen) {
             seen.sigma += squares ? std::exp((double)log_sigma_forces[n]) : 1 / by_sigma;
         }
         seen.atoms += count;
+        seen.weighted += frame.weight * (seen.log_p - before);
     }
 }
 
 // The stress S = ∂E/∂strain / V of the frames that have a label adds, with s = ln σ_S and the Frobenius norm,
 //     ∂L/∂S = −scale (label − S)/σ²,    ∂L/∂s = scale (6 − |label − S|²/σ²)
 // squares: no deviations, −½ (V²/3n) |label − S|² in place of ln p.
-void stress_likelihood(Work& work, bool squares, double scale, Seen& seen) {
+void stress_likelihood(Work& work, bool squares, double scale_of_all, Seen& seen) {
     constexpr double THREE_LOG_2PI = 5.51363119922803604468;
     const long N = work.minibatch.graph.atoms, B = work.frames.size();
     float *strain = work.strain.zeros(9 * B), *tilde = work.deviation_tilde + 2 * N;
@@ -154,7 +157,7 @@ void stress_likelihood(Work& work, bool squares, double scale, Seen& seen) {
     for (int b = 0; b < B; ++b) {
         const Frame& frame = *work.frames[b];
         if (!frame.has_stress) continue;
-        const double volume = frame.volume;
+        const double scale = scale_of_all * frame.weight, volume = frame.volume;
         const auto [top, total] = sum_of_exponentials(work, b, log_sigma_virial);
         const double log_sigma = top + std::log(total) - std::log(volume);
         const double precision = squares ? volume * volume / (3 * frame.atoms) : std::exp(-2 * log_sigma);
@@ -165,9 +168,9 @@ void stress_likelihood(Work& work, bool squares, double scale, Seen& seen) {
             norm += error * error;
             strain[9 * b + i] = (float)(-scale * precision * error / volume);
         }
-        seen.log_p += -0.5 * precision * norm;
+        const double log_p = -0.5 * precision * norm - (squares ? 0 : 6 * log_sigma + THREE_LOG_2PI);
+        seen.log_p += log_p, seen.weighted += frame.weight * log_p;
         if (squares) continue;
-        seen.log_p -= 6 * log_sigma + THREE_LOG_2PI;
         for (int a = 0; a < frame.atoms; ++a) {
             const int n = work.minibatch.row(b, frame, a);
             tilde[n] = (float)(scale * (6 - precision * norm) * std::exp(log_sigma_virial[n] - top) / total);
@@ -230,7 +233,7 @@ void evaluate(Chain& chain, int number, const int64_t* indices, double scale, co
     passes.adjoint_tangent(gradient);
 }
 
-// One evaluation of each of K chains with its own weights [K, WEIGHTS]; gradient as these, seen [K] in 4 doubles.
+// One evaluation of each of K chains with its own weights [K, WEIGHTS]; gradient as these, seen [K].
 EXPORT void potential_run(const Data* data, int64_t chains, int64_t batch, int squares, const int64_t* frames,
                           const float* forward, const float* mask, double scale, float* out, Seen* seen,
                           int64_t threads) {
@@ -239,12 +242,12 @@ EXPORT void potential_run(const Data* data, int64_t chains, int64_t batch, int s
         Chain* chain = make_chain(*data, int(batch), squares != 0);
         memcpy(weights(*chain), forward + k * WEIGHTS, 4 * WEIGHTS);
         prepare(*chain);
-        Seen& total = seen[k] = {0, 0, 0, 0};
+        seen[k] = {};
         for (int part = 0; part < parts(*chain); ++part) {
             Seen own;
             const float* masks = mask ? mask + k * batch * data->atoms * CHANNELS : nullptr;
             evaluate(*chain, part, frames + k * batch, scale, masks, own);
-            total.log_p += own.log_p, total.wrong += own.wrong, total.sigma += own.sigma, total.atoms += own.atoms;
+            seen[k].add(own);
             for (long i = 0; i < WEIGHTS; ++i) out[k * WEIGHTS + i] += gradient(*chain, part)[i];
         }
         free_chain(chain);
