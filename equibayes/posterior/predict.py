@@ -39,6 +39,7 @@ class Prediction:
     forces, forces_std, forces_epistemic, forces_aleatoric     [n, 3]
     stress, stress_std, stress_epistemic                       [3, 3]; None without a volume
     energy_known  False where the energy holds only up to a constant (see data/reference.py)
+    novelty       [n] how far each atom is from all that was learned: 1 is the edge (see novelty.py); None: not known
     members       with `members=True`: energies [k], forces [k, n, 3], stress [k, 3, 3] of each sample
     intervals     used by `interval` if the posterior is calibrated
 
@@ -57,6 +58,7 @@ class Prediction:
     stress: np.ndarray | None
     stress_std: np.ndarray | None
     energy_known: bool = True
+    novelty: np.ndarray | None = None
     members: dict[str, np.ndarray] | None = None
     intervals: Intervals | None = None
 
@@ -141,6 +143,9 @@ class ReadyPosterior:
             sets, self.steps = weight_sets(sets, chosen.tangent.to(sets.device))
         self.samples = sets  # three weight sets per sample where it is linearised
         self.weights = posterior.model.layout.forward_weights(self.samples)
+        known = chosen.novelty
+        # of others, features would be compared with those of another network
+        self.novelty = known if known and known.belongs_to(int(chosen.chain[0]), int(chosen.step[0])) else None
         self.calibration = None if posterior.calibration is None else Calibration.from_dict(posterior.calibration)
         self.predictor = make_predictor(posterior.model, self.samples)
 
@@ -191,23 +196,28 @@ class ReadyPosterior:
         (prediction,) = _split(self.posterior, self.calibration, [structure], found, members)
         return prediction
 
-    def sampled_by_dynamics(self, structure: Structure, found: DynamicsOutput) -> "Sampled":
+    def sampled_by_dynamics(
+        self, structure: Structure, found: DynamicsOutput, novelty: np.ndarray | None = None
+    ) -> "Sampled":
         """What each sample predicts, from what a `Dynamics` of the engine computed."""
-        return self._as_sampled(Sampled.of_dynamics(found, structure))
+        return self._as_sampled(Sampled.of_dynamics(found, structure, novelty))
 
     def sampled(self, frames: Sequence[Structure], graph: Graph) -> "Sampled":
         """What each sample predicts for frames that share one graph."""
+        gauge = self.novelty.gauge(graph) if self.novelty else None
         # geometry stays in float64, whatever the precision of the weights: rounding would make the energy rough
         graph, mask = graph.to(self.samples.device), self._masks(frames)
         # a structure that is too large for all samples at once gets a few at a time
         few = self.predictor.samples_at_once(self.samples.device, graph.sender.numel())
-        parts = []
+        parts: list[Sampled] = []
         for first in range(0, len(self.samples), few):
             own = slice(first, first + few)
             whole = few >= len(self.samples)
             weights = self.weights if whole else {name: values[own] for name, values in self.weights.items()}
             own_mask = None if mask is None else mask[own]
-            parts.append(Sampled.of(self.predictor.forward(weights, graph, feature_mask=own_mask)))
+            output = self.predictor.forward(weights, graph, feature_mask=own_mask)
+            features = output.invariants[0] if gauge and not parts else None
+            parts.append(Sampled.of(output, gauge(features.cpu().numpy()) if gauge and features is not None else None))
         return self._as_sampled(Sampled.joined(parts))
 
     def _masks(self, frames: Sequence[Structure]) -> torch.Tensor | None:
@@ -248,7 +258,8 @@ def batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[li
 class Sampled:
     """The `ModelOutput` for B structures with N atoms under k samples, in float64 on the host.
 
-    energy, sigma_energy [k, B]; forces [k, N, 3]; stress [k, B, 3, 3]; sigma_forces [k, N].
+    energy, sigma_energy [k, B]; forces [k, N, 3]; stress [k, B, 3, 3]; sigma_forces [k, N].  novelty [N], where the
+    sample that it is judged by is among these.
     """
 
     energy: np.ndarray
@@ -256,32 +267,39 @@ class Sampled:
     stress: np.ndarray
     sigma_energy: np.ndarray
     sigma_forces: np.ndarray
+    novelty: np.ndarray | None = None
 
     @classmethod
-    def of(cls, output: ModelOutput) -> "Sampled":
+    def of(cls, output: ModelOutput, novelty: np.ndarray | None = None) -> "Sampled":
         tensors = (output.energy, output.forces, output.stress, output.sigma_energy, output.sigma_forces)
-        return cls(*(tensor.double().cpu().numpy() for tensor in tensors))
+        return cls(*(tensor.double().cpu().numpy() for tensor in tensors), novelty)
 
     @classmethod
-    def of_dynamics(cls, found: DynamicsOutput, structure: Structure) -> "Sampled":
+    def of_dynamics(cls, found: DynamicsOutput, structure: Structure, novelty: np.ndarray | None) -> "Sampled":
         volume = structure.volume if structure.pbc.all() else np.nan
         sigma = np.exp(found.log_sigma_energy), np.exp(found.log_sigma_forces)
-        return cls(found.energy[:, None], found.forces, found.virial[:, None] / volume, sigma[0][:, None], sigma[1])
+        stress = found.virial[:, None] / volume
+        return cls(found.energy[:, None], found.forces, stress, sigma[0][:, None], sigma[1], novelty)
 
     @classmethod
     def joined(cls, parts: Sequence["Sampled"]) -> "Sampled":
         """Samples one after the other."""
         if len(parts) == 1:
             return parts[0]
-        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+        novelty = next((part.novelty for part in parts if part.novelty is not None), None)
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.per_sample()), novelty)
+
+    @classmethod
+    def per_sample(cls) -> list[str]:
+        return [each.name for each in fields(cls) if each.name != "novelty"]
 
     def linearised(self, steps: np.ndarray) -> "Sampled":
         """[3k, …] → [k, …]; σ is that of the centres."""
         energy, forces, stress = (linearised(values, steps) for values in (self.energy, self.forces, self.stress))
-        return Sampled(energy, forces, stress, self.sigma_energy[::3], self.sigma_forces[::3])
+        return Sampled(energy, forces, stress, self.sigma_energy[::3], self.sigma_forces[::3], self.novelty)
 
     def first(self, k: int) -> "Sampled":
-        return Sampled(*(getattr(self, field.name)[:k] for field in fields(self)))
+        return Sampled(*(getattr(self, name)[:k] for name in self.per_sample()), self.novelty)
 
 
 def _split(
@@ -327,6 +345,7 @@ def _split(
             stress=stress[b].copy() if volume else None,
             stress_std=stress_std[b].copy() if volume else None,
             energy_known=known[structure.numbers.tobytes()],
+            novelty=None if output.novelty is None else output.novelty[own].copy(),
             members=kept,
             intervals=Intervals(float(raw_energy[b]), raw_forces[own].copy(), calibration, k) if calibration else None,
         )

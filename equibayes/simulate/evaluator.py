@@ -11,6 +11,7 @@ from equibayes.data.structures import Structure
 from equibayes.engine.interface import Dynamics
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
+from equibayes.posterior.novelty import Gauge
 from equibayes.posterior.predict import Prediction, ReadyPosterior, Sampled
 from equibayes.simulate.skin import SkinList
 
@@ -34,6 +35,7 @@ class Evaluator:
         self.posterior, self.skin = posterior, skin
         self.ready = ReadyPosterior(posterior, device, None if dtype is None else getattr(torch, dtype), own=own)
         self._dynamics: Dynamics | None = None
+        self._gauge: Gauge | None = None
         self.forget()
 
     def __call__(self, structures: Sequence[Structure], *, members: bool = False) -> list[Prediction]:
@@ -77,8 +79,11 @@ class Evaluator:
                 self._dynamics = ready.predictor.dynamics(ready.weights, graph)
             assert self._dynamics is not None
             self._dynamics.load(graph, structure.positions)
+            self._gauge = ready.novelty.gauge(graph, structure.positions, self.skin) if ready.novelty else None
         assert self._dynamics is not None
-        return ready.sampled_by_dynamics(structure, self._dynamics(structure.positions))
+        found = self._dynamics(structure.positions)
+        novelty = self._gauge(found.invariants, structure.positions) if self._gauge else None
+        return ready.sampled_by_dynamics(structure, found, novelty)
 
     def forget(self) -> None:
         """Search all neighbours again, as a program that is restarted from a file does."""

@@ -24,7 +24,7 @@ class Results(ctypes.Structure):
 
     _fields_ = tuple(
         (name, ctypes.c_void_p)
-        for name in ("energy", "forces", "virial", "log_sigma_energy", "log_sigma_forces", "features")
+        for name in ("energy", "forces", "virial", "log_sigma_energy", "log_sigma_forces", "features", "invariants")
     )
 
 
@@ -52,7 +52,7 @@ class NativeModel:
         """As `StochasticModel.forward`, not differentiable."""
         if graph.species.shape[0] != 1:
             return self.model.forward(weights, graph, feature_mask=feature_mask)
-        system = System(self.module.library, graph)
+        system = System(self.module.library, graph, self.model.network.invariants)
         found = system.predict(self._place(weights), mask=feature_mask, channels=self.model.config.channels[0])
         return ModelOutput(
             energy=found["energy"],
@@ -62,10 +62,11 @@ class NativeModel:
             log_sigma_forces=found["log_sigma_forces"],
             log_sigma_stress=torch.full_like(found["energy"], torch.nan, dtype=torch.float32),
             features=found["features"],
+            invariants=found["invariants"][None],
         )
 
     def dynamics(self, weights: Weights, graph: Graph) -> "NativeDynamics":
-        return NativeDynamics(self.module.library, self._place(weights), graph)
+        return NativeDynamics(self.module.library, self._place(weights), graph, self.model.network.invariants)
 
     def _place(self, weights: Weights) -> "PlacedWeights":
         """The last weights are kept."""
@@ -92,9 +93,12 @@ class PlacedWeights:
 class System:
     """The atoms of one graph in the memory of the C++ functions."""
 
-    def __init__(self, library: ctypes.CDLL, graph: Graph, positions: np.ndarray | None = None) -> None:
-        """positions [N, 3]: if the graph is a list of pairs that is used again when the atoms have moved."""
-        self.library = library
+    def __init__(
+        self, library: ctypes.CDLL, graph: Graph, invariants: int, positions: np.ndarray | None = None
+    ) -> None:
+        """invariants: their number S;  positions [N, 3]: if the graph is a list of pairs that is used again when the
+        atoms have moved."""
+        self.library, self.invariants = library, invariants
         self.atoms, slots = graph.sender.shape[1:]
         self.structures = graph.num_structures
         at = None if positions is None else torch.from_numpy(np.array(positions, dtype=np.float64, order="C"))
@@ -121,6 +125,7 @@ class System:
             "virial": torch.empty(count, self.structures, 3, 3, dtype=torch.float64),
             "log_sigma_energy": torch.empty(count, self.structures, dtype=torch.float64),
             "log_sigma_forces": torch.empty(count, self.atoms, dtype=torch.float32),
+            "invariants": torch.empty(self.atoms, self.invariants, dtype=torch.float32),
         }
         if channels:
             found["features"] = torch.empty(count, self.atoms, channels, dtype=torch.float32)
@@ -136,14 +141,14 @@ class System:
 class NativeDynamics:
     """One structure whose atoms move while its list of pairs stays; at each call those within the cutoff are taken."""
 
-    def __init__(self, library: ctypes.CDLL, weights: PlacedWeights, graph: Graph) -> None:
-        self.library, self.weights = library, weights
+    def __init__(self, library: ctypes.CDLL, weights: PlacedWeights, graph: Graph, invariants: int) -> None:
+        self.library, self.weights, self.invariants = library, weights, invariants
         self.num_atoms = graph.sender.shape[1]
         self._system: System | None = None
 
     def load(self, graph: Graph, positions: np.ndarray) -> None:
         """See `Dynamics.load`."""
-        self._system = System(self.library, graph, positions)
+        self._system = System(self.library, graph, self.invariants, positions)
 
     def __call__(self, positions: np.ndarray) -> DynamicsOutput:
         assert self._system is not None
@@ -156,6 +161,7 @@ class NativeDynamics:
             log_sigma_energy=found["log_sigma_energy"][:, 0],
             log_sigma_forces=found["log_sigma_forces"].astype(np.float64),
             log_sigma_virial=np.full(len(found["energy"]), np.nan),
+            invariants=found["invariants"],
         )
 
 

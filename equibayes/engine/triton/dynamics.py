@@ -55,6 +55,7 @@ class TritonDynamics:
         on_gpu, size = self.device.type == "cuda", 2 + 4 * nodes + 6 * VIRIAL_SHARES
         self.asked = torch.zeros(nodes, 3, dtype=torch.float64, pin_memory=on_gpu)
         self.found = torch.zeros(chains, size, dtype=torch.float64, pin_memory=on_gpu)
+        self.invariants = torch.zeros(nodes, self.model.network.invariants, pin_memory=on_gpu)
         self.evaluate = Capture(self._evaluate, self.device)
 
     @property
@@ -69,6 +70,7 @@ class TritonDynamics:
         if slots > shape.slots or rows > shape.pairs:
             self._make(shape.nodes, slots, rows)
         self.passes.load_graph(pairs)
+        self.places = pairs.order[0].argsort().cpu().numpy()
         self.passes.begin()
         start = torch.from_numpy(np.ascontiguousarray(positions)).to(self.device)[pairs.order[0]]
         first, second = (self.passes.graph.ends[0, :, i].long() for i in range(2))
@@ -90,6 +92,7 @@ class TritonDynamics:
             log_sigma_forces=deviations,
             log_sigma_virial=np.full(len(found), np.nan),
             forces=forces.reshape(-1, shape.nodes, 3),
+            invariants=self.invariants.numpy()[self.places],
         )
 
     def _evaluate(self) -> None:
@@ -104,3 +107,4 @@ class TritonDynamics:
             self.found, shape.nodes, shape.slots, shape.pairs, shape.chains, VIRIAL_SHARES, self.found.shape[1],
             R_MAX=self.model.config.r_max, BLOCK=at_once, num_warps=4 if at_once == 128 else 8,
         )  # fmt: skip
+        self.invariants.copy_(passes.invariants, non_blocking=True)

@@ -95,6 +95,7 @@ class TritonModel:
             log_sigma_forces=deviations[0],
             log_sigma_stress=deviations.new_full((chains, structures), torch.nan),
             features=last.reshape(chains, nodes, -1)[:, place],
+            invariants=passes.invariants[place][None],
         )
 
 

@@ -135,6 +135,7 @@ struct Results {
     double *energy, *forces, *virial;  // [K, B], [K, N, 3], [K, B, 3, 3]
     double *log_sigma_energy;          // [K, B]
     float *log_sigma_forces, *features;  // [K, N], [K, N, CHANNELS] or null
+    float* invariants;                   // [N, INVARIANTS] of the first weight set
 };
 
 // ln of the mean of exp over the atoms of each structure
@@ -164,6 +165,16 @@ void sum_virial(const System& system, const double* pull, double* out) {
     }
 }
 
+// the scalars of all layers, atom by atom
+void copy_invariants(const System& system, const Passes<double>& passes, float* out) {
+    for (const Scalars& own : SCALARS) {
+        const float* from = passes.block(own.place);
+        for (long n = 0; n < system.atoms; ++n)
+            memcpy(out + system.order[n] * INVARIANTS, from + n * own.row, 4 * own.channels);
+        out += own.channels;
+    }
+}
+
 void predict(System& system, long k, const float* weights, const float* back, const float* mask, const Results& all) {
     Pool<Work>::Borrowed borrowed(system.atoms > ONE_BY_ONE ? system.pool : shared_pool);
     Work& work = *borrowed;
@@ -181,6 +192,7 @@ void predict(System& system, long k, const float* weights, const float* back, co
     }
     passes.begin(2);
     passes.value();
+    if (k == 0) copy_invariants(system, passes, all.invariants);
     const float* features = work.readout.seen(passes.features[0], N);
     float* deviations = work.deviations.size(2 * N);
     for (int head = 0; head < 2; ++head)
