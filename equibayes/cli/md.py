@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 
 from equibayes.cli.device import chosen_device
 from equibayes.cli.parser import add_number, add_reading_options, reading_options
-from equibayes.cli.potential import add_deviation_option, add_potential_options, add_trust_options, start_structure
+from equibayes.cli.potential import (
+    add_deviation_option,
+    add_novelty_options,
+    add_potential_options,
+    add_trust_options,
+    novelty_levels,
+    start_structure,
+)
 from equibayes.cli.settings import given
 from equibayes.config import parse_overrides
 from equibayes.data import read
@@ -35,8 +42,9 @@ examples:
       --observe "distance 0 1" --observe "rdf O H"
 
 The deviation of an atom is the root mean square of its three force σ.  Between the trust levels a frame is a
-candidate for labelling; above the upper level it has exploded and is never kept.  A σ that is not finite means that
-the model does not know.
+candidate for labelling; above the upper level it has exploded and is never kept.  The novelty of an atom tells how far
+its environment is from all that was learned; beyond 1 a frame is a candidate whatever σ is, and beyond 3, or where a σ
+is not finite, the model does not know.
 
 The folder TRAJ-md beside TRAJ.xyz contains md.log (max_devi_f, avg_devi_f, min_devi_f …), md.svg, candidates.xyz,
 summary.json and the state for --resume; with a labeller also labels.xyz, asked.json and a folder for every label.
@@ -83,6 +91,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add_watch_options(parser: argparse.ArgumentParser) -> None:
     watch = parser.add_argument_group("uncertainty")
     add_trust_options(watch)
+    add_novelty_options(watch)
     watch.add_argument(
         "--on-uncertain",
         choices=list(ON_UNCERTAIN),
@@ -131,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
     conditions = Conditions(**given(arguments, names))
     device = chosen_device(arguments)
     posterior = load(arguments.posterior)
-    trust = Trust.of(arguments.trust_lo, arguments.trust_hi, posterior)
+    trust = Trust.of(arguments.trust_lo, arguments.trust_hi, posterior, novelty_levels(arguments))
     asks = arguments.on_uncertain in ("label", "learn")
     options = given(arguments, ("deviation", "every", "save_every", "candidate_gap"))
     watch = Watch(trust, "label" if asks else arguments.on_uncertain, **options)
@@ -198,7 +207,8 @@ def _calculator(
     from equibayes.simulate.calculator import Calculator
 
     k = None if arguments.k is None or arguments.k == len(posterior) else arguments.k
-    return Calculator(posterior, device=device, dtype=arguments.dtype, k=k, members=members)
+    # the simulation itself judges every frame
+    return Calculator(posterior, device=device, dtype=arguments.dtype, k=k, members=members, novelty=(None, None))
 
 
 def _oracle(arguments: argparse.Namespace, posterior: Posterior, device: str) -> "LabelCandidates | None":

@@ -98,6 +98,10 @@ COLUMNS: dict[str, Column] = {
         *_of_ranking("force", ""),
         *_of_ranking("energy", "-E"),
         Column("per_atom.force_auc", "ROC AUC of atoms", "", 1, ".3f", "high"),
+        Column("novel_frame_share", "novel frames", "%", 100, ".1f"),
+        Column("novel_atom_share", "novel atoms", "%", 100, ".2f"),
+        Column("novelty_auc", "ROC AUC of novelty", "", 1, ".3f", "high"),
+        Column("novelty_spearman", "Spearman of novelty", "", 1, ".3f", "high"),
     )
 }
 

@@ -27,6 +27,7 @@ class Evaluated:
     energy_true, energy_mean, energy_sigma, energy_epistemic, energy_aleatoric  [F]; true is NaN without label
     force_true, force_mean, force_sigma, force_epistemic, force_aleatoric       [A, 3]; true is NaN without label
     number [A] atomic numbers;  frame [A] which frame an atom belongs to
+    novelty [A]                 how far each atom is from all that was learned; None: not known
     note                        about frames that the posterior learned from
     """
 
@@ -46,6 +47,7 @@ class Evaluated:
     number: np.ndarray
     frame: np.ndarray
     note: str = ""
+    novelty: np.ndarray | None = None
 
     @property
     def energy_error(self) -> np.ndarray:
@@ -56,6 +58,15 @@ class Evaluated:
     def force_error(self) -> np.ndarray:
         """[A, 3] eV/Å, prediction minus label."""
         return self.force_mean - self.force_true
+
+    @property
+    def frame_novelty(self) -> np.ndarray | None:
+        """[F], the largest of each frame's atoms."""
+        if self.novelty is None:
+            return None
+        largest = np.zeros(len(self.structures))
+        np.maximum.at(largest, self.frame, self.novelty)
+        return largest
 
     @property
     def energies_adrift(self) -> int:
@@ -122,6 +133,7 @@ def collect(name: str, k: int, structures: Sequence[Structure], predictions: Seq
     # an energy that is defined only up to a constant cannot be compared with a label
     energies = [s.energy if p.energy_known else None for s, p in zip(structures, predictions)]
     forces = [np.full((len(s), 3), np.nan) if s.forces is None else s.forces for s in structures]
+    novelty = [p.novelty for p in predictions if p.novelty is not None]
     return Evaluated(
         name=name,
         k=k,
@@ -130,6 +142,7 @@ def collect(name: str, k: int, structures: Sequence[Structure], predictions: Seq
         force_true=np.concatenate(forces),
         number=np.concatenate([s.numbers for s in structures]),
         frame=np.repeat(np.arange(len(structures)), [len(s) for s in structures]),
+        novelty=np.concatenate(novelty) if novelty else None,
         **predicted,
     )
 

@@ -50,6 +50,7 @@ ENERGY_COVERAGE = select(
     "energy_coverage_50 energy_coverage_68 energy_coverage_90 energy_coverage_95 energy_miscalibration_area "
     "energy_ence energy_spearman energy_epistemic_share"
 )
+NOVELTY = select("novel_frame_share novel_atom_share novelty_auc per_atom.force_auc novelty_spearman")
 SPECIES = select("n_atoms force_mae force_rmse force_sharpness force_coverage_68 force_coverage_95 force_auc")
 
 
@@ -73,6 +74,9 @@ def tables(metrics: Values) -> Iterator[Table]:
     }
     for title, columns in titles.items():
         yield _table(title, ["data", "k"], rows, columns)
+    if any(values.get("novel_frame_share") is not None for _, values in rows):
+        title = "Novelty: % beyond what was learned; finding atoms with large errors by novelty, and by σ"
+        yield _table(title, ["data", "k"], rows, NOVELTY)
     species = [([name, s], each) for name, by_k in data.items() for s, each in _largest(by_k)["per_species"].items()]
     if forces and len(species) > len(data):
         yield _table("By species, meV/Å, largest k", ["data", "species"], species, SPECIES)

@@ -6,6 +6,7 @@
 | energy_std, energy_epistemic, energy_aleatoric      | info       | eV    | standard deviations                  |
 | forces_std, forces_epistemic, forces_aleatoric      | arrays     | eV/Å  | per component                        |
 | atom_sigma                                          | arrays     | eV/Å  | per atom: √ mean forces_std²         |
+| novelty                                             | arrays     |       | per atom: 1 is the edge of the known |
 | stress_std, stress_epistemic                        | info       | eV/Å³ | 3 × 3, equal, not calibrated         |
 | energy_interval, forces_interval, interval_coverage | on request |       | half widths at this coverage         |
 | energy_ensemble, forces_ensemble, stress_ensemble   | on request |       | samples last: [k], [n, 3·k], [9·k]   |
@@ -57,6 +58,8 @@ def _frame(structure: Structure, prediction: Prediction, level: float | None) ->
         info[f"energy_{name}"] = getattr(prediction, f"energy_{name}")
         arrays[f"forces_{name}"] = getattr(prediction, f"forces_{name}")
     arrays["atom_sigma"] = np.sqrt(np.square(prediction.forces_std).mean(1))
+    if prediction.novelty is not None:
+        arrays["novelty"] = prediction.novelty
     if prediction.stress is not None:
         info |= {"stress_std": prediction.stress_std, "stress_epistemic": prediction.stress_epistemic}
     if not prediction.energy_known:

@@ -63,7 +63,10 @@ class Probe:
     def __init__(self, posterior: Posterior, device: torch.device, surroundings: Surroundings) -> None:
         self.posterior, self.device, self.surroundings = posterior, device, surroundings
         first = posterior.samples[:1].to(device)
-        self.predictor, self.weights = make_predictor(posterior.model, first), posterior.model.layout.forward_weights(first)
+        self.predictor, self.weights = (
+            make_predictor(posterior.model, first),
+            posterior.model.layout.forward_weights(first),
+        )
 
     @torch.no_grad()
     def __call__(self, data: Dataset) -> Features:
@@ -117,9 +120,7 @@ class Moments:
     @classmethod
     def of(cls, features: Features, types: int) -> "Moments":
         own = [features.values[features.species == t].astype(np.float64) for t in range(types)]
-        return cls(
-            np.array([len(x) for x in own]), np.stack([x.sum(0) for x in own]), np.stack([x.T @ x for x in own])
-        )
+        return cls(np.array([len(x) for x in own]), np.stack([x.sum(0) for x in own]), np.stack([x.T @ x for x in own]))
 
     @classmethod
     def sum_of(cls, parts: Sequence["Moments"]) -> "Moments":

@@ -21,6 +21,11 @@ from equibayes.data.structures import FloatArray
 from equibayes.errors import InputError
 from equibayes.posterior.surroundings import UNSEEN, Surroundings, Watched
 
+NOVELTY = (1.0, 3.0)
+"""The usual levels: the edge of what was learned, and where predictions have little to do with the truth."""
+NO_NOVELTY = (
+    "novelty is not known; equibayes calibrate POSTERIOR DATA --novelty adds it (DATA: what it was sampled from)"
+)
 AT_ONCE = 2**20
 """Numbers in the matrices of a system small enough for a matrix per atom, which is faster than a group per species."""
 TENSORS = ("mean", "whitening", "shortest", "alone")

@@ -8,7 +8,7 @@ A calibration of the posterior is applied to σ (calibration.py).  Every σ has 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -272,7 +272,8 @@ class Sampled:
     @classmethod
     def of(cls, output: ModelOutput, novelty: np.ndarray | None = None) -> "Sampled":
         tensors = (output.energy, output.forces, output.stress, output.sigma_energy, output.sigma_forces)
-        return cls(*(tensor.double().cpu().numpy() for tensor in tensors), novelty)
+        energy, forces, stress, sigma_energy, sigma_forces = (tensor.double().cpu().numpy() for tensor in tensors)
+        return cls(energy, forces, stress, sigma_energy, sigma_forces, novelty)
 
     @classmethod
     def of_dynamics(cls, found: DynamicsOutput, structure: Structure, novelty: np.ndarray | None) -> "Sampled":
@@ -287,7 +288,8 @@ class Sampled:
         if len(parts) == 1:
             return parts[0]
         novelty = next((part.novelty for part in parts if part.novelty is not None), None)
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.per_sample()), novelty)
+        each = {name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.per_sample()}
+        return replace(parts[0], **each, novelty=novelty)
 
     @classmethod
     def per_sample(cls) -> list[str]:
@@ -299,7 +301,7 @@ class Sampled:
         return Sampled(energy, forces, stress, self.sigma_energy[::3], self.sigma_forces[::3], self.novelty)
 
     def first(self, k: int) -> "Sampled":
-        return Sampled(*(getattr(self, name)[:k] for name in self.per_sample()), self.novelty)
+        return replace(self, **{name: getattr(self, name)[:k] for name in self.per_sample()})
 
 
 def _split(

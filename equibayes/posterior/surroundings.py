@@ -51,12 +51,13 @@ class Surroundings:
     def watch(self, graph: Graph, positions: FloatArray | None = None, skin: float = 0.0) -> "Watched":
         """What may become novel among the atoms of a graph while none moves further than skin/2.
 
-        positions [n, 3]  where the atoms are, if the graph is a list of all pairs within r_max + skin that is kept while
-                          they move
+        positions [n, 3]  where the atoms are, if the graph is a list of all pairs within r_max + skin that is kept
+                          while they move
         """
-        species, pairs = graph.species[0], Pairs.of(graph, positions)
-        species = species.cpu().numpy()
-        limit = np.where(np.isinf(self.shortest), self.r_max, self.shortest)[species[pairs.receiver], species[pairs.sender]]
+        species, pairs = graph.species[0].cpu().numpy(), Pairs.of(graph, positions)
+        limit = np.where(np.isinf(self.shortest), self.r_max, self.shortest)[
+            species[pairs.receiver], species[pairs.sender]
+        ]
         strange = np.isinf(self.shortest)[species[pairs.receiver], species[pairs.sender]]
         vector = pairs.vector(positions)
         length = np.sqrt(np.einsum("ij,ij->i", vector, vector))

@@ -15,9 +15,11 @@
 | forces_std, _epistemic, _aleatoric | [n, 3] | eV/Å  |                                                        |
 | stress_std, _epistemic             | [6]    | eV/Å³ | equal: stress has no noise                             |
 | energy_, forces_, stress_ensemble  | …, k   |       | with `members=True`: samples last                      |
-| trust_level, max_devi_f            |        | eV/Å  | with trust levels: the state of trust.py, and its σ    |
+| novelty                            | [n]    |       | per atom: 1 is the edge of what was learned            |
+| trust_level, max_devi_f            |        | eV/Å  | the state of trust.py, and the largest deviation       |
 
-`energy_uncertainty`, `forces_uncertainty` and `stress_uncertainty` are other names of `*_std`.
+Files of early versions have no novelty (`equibayes calibrate --novelty` adds it); without it, `trust_level` needs trust
+levels.  `energy_uncertainty`, `forces_uncertainty` and `stress_uncertainty` are other names of `*_std`.
 All σ except that of stress are calibrated if the posterior file is.
 """
 
@@ -33,14 +35,14 @@ from ase.calculators.calculator import Calculator as AseCalculator
 from ase.calculators.calculator import PropertyNotImplementedError, all_changes
 from ase.outputs import Properties, all_outputs
 
-from equibayes.data.elements import symbol
 from equibayes.data.structures import Structure, full_to_voigt
 from equibayes.device import choose_device
 from equibayes.errors import InputError, TrustWarning
 from equibayes.posterior.file import Posterior, load
+from equibayes.posterior.novelty import NOVELTY
 from equibayes.posterior.predict import Prediction
 from equibayes.simulate.evaluator import Evaluator
-from equibayes.simulate.trust import DEVIATIONS, Deviation, Trust, check_deviation, sentence
+from equibayes.simulate.trust import DEVIATIONS, Deviation, Trust, check_deviation
 
 SKIN = 0.5
 """Å beyond the cutoff for which neighbours are stored."""
@@ -70,6 +72,7 @@ class Calculator(AseCalculator):
         skin: float = SKIN,
         trust_lo: float | str | None = None,
         trust_hi: float | str | None = None,
+        novelty: tuple[float | None, float | None] = NOVELTY,
         deviation: str = "total",
     ) -> None:
         """posterior  a file, or a loaded posterior
@@ -81,6 +84,7 @@ class Calculator(AseCalculator):
         trust_lo   eV/Å, or "3x" for three times the force error on held-back frames: from this σ on there is a
                    `TrustWarning`, once for each set of atoms and level, and `trust_level` in the results
         trust_hi   upper level, likewise; the states are those of molecular dynamics (see trust.py)
+        novelty    lower and upper level of novelty, likewise; (None, None): for none
         deviation  "total" or "epistemic": which σ is compared with them
         """
         super().__init__()
@@ -88,12 +92,16 @@ class Calculator(AseCalculator):
         self.posterior = loaded if k is None else loaded.subset(k)
         self.device, self.dtype, self.members, self.skin = str(choose_device(device)), dtype, members, skin
         check_deviation(deviation)
-        self.trust, self.deviation = Trust.of(trust_lo, trust_hi, self.posterior), deviation
+        self.trust, self.deviation = Trust.of(trust_lo, trust_hi, self.posterior, novelty), deviation
         self._warned: set[tuple[bytes, str]] = set()
         # per instance: ASE's list is shared by all calculators of a class
         self.implemented_properties = [*_MEANS, *_SIGMAS, *_STRESS_SIGMAS, *(_MEMBERS if members else ())]
-        self.implemented_properties += _TRUST if self.trust.stated else ()
         self._evaluator = self._prepare()
+        novel = self._evaluator.ready.novelty is not None
+        self.implemented_properties += (
+            *(("novelty",) if novel else ()),
+            *(_TRUST if novel or self.trust.of_sigma else ()),
+        )
 
     @property
     def fused(self) -> bool:
@@ -137,16 +145,16 @@ class Calculator(AseCalculator):
     def _judged(self, structure: Structure, prediction: Prediction) -> dict[str, Any]:
         """Results, with the trust level where levels are given; a new doubt is told once."""
         results = results_of(prediction)
-        if self.trust.stated:
-            deviation = Deviation.of(results[DEVIATIONS[self.deviation]])
-            state = self.trust.state(deviation.largest)
+        if self.trust.of_sigma or prediction.novelty is not None:
+            deviation = Deviation.of(results[DEVIATIONS[self.deviation]], prediction.novelty)
+            state = self.trust.judge(deviation)
             results |= {"trust_level": state, "max_devi_f": deviation.largest}
             new = (structure.numbers.tobytes(), state)
             if state != "trusted" and new not in self._warned:
                 self._warned.add(new)
-                atom = symbol(int(structure.numbers[deviation.atom]))
+                why = self.trust.sentence(deviation, structure.numbers)
                 remedy = "label such frames and learn from them" if state == "candidate" else "do not use this result"
-                warnings.warn(f"{state}: {sentence(state, deviation, atom)}; {remedy}", TrustWarning, stacklevel=2)
+                warnings.warn(f"{state}: {why}; {remedy}", TrustWarning, stacklevel=2)
         return results
 
     def _prepare(self) -> Evaluator:
@@ -179,6 +187,8 @@ def results_of(prediction: Prediction) -> dict[str, Any]:
     results: dict[str, Any] = {"energy": prediction.energy, "free_energy": prediction.energy}
     results["forces"] = prediction.forces
     results["energy_known"] = prediction.energy_known
+    if prediction.novelty is not None:
+        results["novelty"] = prediction.novelty
     for name, part in _PARTS.items():
         results[f"energy_{name}"] = getattr(prediction, f"energy_{part}")
         results[f"forces_{name}"] = getattr(prediction, f"forces_{part}")

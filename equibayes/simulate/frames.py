@@ -8,9 +8,11 @@
 | forces_std             | arrays  | eV/Å  | σ of each force component                          |
 | stress_std, _epistemic | info    | eV/Å³ | σ of the stress, 3 × 3 (trajectory of a crystal)   |
 | atom_sigma             | arrays  | eV/Å  | one number per atom, to colour it by               |
+| novelty                | arrays  |       | per atom, 1 is the edge of what was learned        |
 | momenta                | arrays  | ASE   |                                                    |
 | masses, move_mask      | arrays  | u     | only where the start has masses or fixed atoms     |
-| max_devi_f             | info    | eV/Å  | candidates only: the deviation that made it one    |
+| max_devi_f             | info    | eV/Å  | candidates only: the largest deviation             |
+| max_novelty            | info    |       | candidates only: the largest novelty               |
 """
 
 from pathlib import Path
@@ -47,6 +49,8 @@ def candidate_frame(
     """One frame to be labelled, without energy and forces, which could be mistaken for labels."""
     info, arrays = _common(results, step, time_fs)
     info |= {"max_devi_f": deviation.largest, "max_devi_atom": deviation.atom, "from": file}
+    if "novelty" in results:
+        info["max_novelty"] = deviation.novelty
     return frame_text(_geometry(atoms), info, arrays)
 
 
@@ -61,5 +65,7 @@ def _geometry(atoms: Atoms) -> Structure:
 
 
 def _common(results: dict[str, Any], step: int, time_fs: float) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    sigma = np.asarray(atom_deviations(results["forces_std"]))
-    return {"step": step, "time": round(time_fs, 6)}, {"atom_sigma": sigma}
+    arrays = {"atom_sigma": np.asarray(atom_deviations(results["forces_std"]))}
+    if "novelty" in results:
+        arrays["novelty"] = results["novelty"]
+    return {"step": step, "time": round(time_fs, 6)}, arrays

@@ -156,7 +156,7 @@ class Client:
                             f"the other program sent '{one_line(message)}' after {state}, which is not in i-PI's protocol"
                         )
                 if message == "POSDATA":
-                    yield Deviation.of(getattr(prediction, self.sigma_name))
+                    yield Deviation.of(getattr(prediction, self.sigma_name), prediction.novelty)
 
     def _evaluate(self, bead: int, cell: np.ndarray, positions: np.ndarray) -> tuple[Prediction, float]:
         if bead not in self._replicas:
@@ -176,8 +176,8 @@ class Client:
     def _answer(self, prediction: Prediction, volume: float) -> tuple[Any, ...]:
         assert prediction.stress is not None  # the cell is always periodic
         sigma = getattr(prediction, self.sigma_name)
-        deviation = Deviation.of(sigma)
-        extras = {
+        deviation = Deviation.of(sigma, prediction.novelty)
+        extras: dict[str, Any] = {
             "energy_std": prediction.energy_std,
             "energy_epistemic": prediction.energy_epistemic,
             "max_devi_f": deviation.largest,
@@ -185,5 +185,7 @@ class Client:
             "min_devi_f": deviation.smallest,
             "devi_f": atom_deviations(sigma).tolist(),
         }
+        if prediction.novelty is not None:
+            extras |= {"max_novelty": deviation.novelty, "novelty": prediction.novelty.tolist()}
         text = np.frombuffer(json.dumps(extras).encode(), dtype=np.byte)
         return prediction.energy, prediction.forces, -volume * prediction.stress, text

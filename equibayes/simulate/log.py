@@ -28,10 +28,12 @@ COLUMNS = {
     "min_devi_f": "eV/Å",
     "atom": "1",
     "energy_std": "eV",
+    "novelty": "1",
+    "novel_atom": "1",
     "state": "word",
 }
-"""Name and unit of each column.  `atom` (counted from 0) has the largest deviation; `conserved` is nan with Langevin
-dynamics, which conserves no energy."""
+"""Name and unit of each column.  `atom` (counted from 0) has the largest deviation, `novel_atom` the largest novelty;
+`conserved` is nan with Langevin dynamics, which conserves no energy; `novelty` is nan where it is not known."""
 
 
 CELL_COLUMNS = {"volume": "Å³", "pressure": "GPa", "a": "Å", "b": "Å", "c": "Å"}
@@ -56,6 +58,9 @@ def header(trust: Trust, deviation: str, columns: Sequence[str] = tuple(COLUMNS)
         f"{name} trust level " + ("none" if level is None else f"{level:.6g} eV/Å")
         for name, level in (("lower", trust.lower), ("upper", trust.upper))
     )
+    levels += "; levels of novelty " + ", ".join(
+        "none" if level is None else f"{level:.6g}" for level in (trust.novelty_lower, trust.novelty_upper)
+    )
     told = ", ".join(f"{name} {UNITS[name]}" for name in columns if UNITS[name] not in ("1", "word"))
     return (
         f"# equibayes md; deviations: {deviation} sigma of an atom's force components; {levels}\n"
@@ -70,8 +75,11 @@ def line(now: Observation, columns: Sequence[str] = tuple(COLUMNS)) -> str:
     words = (
         f"{now.step:9d} {now.time_fs:12.3f} {now.temperature:10.3f} {results['energy']:18.8f} {kinetic:14.8f} "
         f"{now.conserved:18.8f} {' '.join(f'{value:12.6f}' for value in devi)} {deviation.atom:6d} "
-        f"{results['energy_std']:12.6f} {now.state}"
+        f"{results['energy_std']:12.6f}"
     )
+    if "novelty" in columns:
+        words += f" {deviation.novelty:10.4g} {deviation.novel_atom:6d}"
+    words += f" {now.state}"
     if "volume" in columns:
         volume, lengths = float(now.atoms.get_volume()), now.atoms.cell.lengths()
         pressure = pressure_of(volume, kinetic, results["stress"])
@@ -91,6 +99,8 @@ def describe_step(record: dict[str, Any]) -> dict[str, str]:
     sigma = record["largest_sigma"]
     words = {"T": f"{record['temperature']:.0f} K"}
     words["largest σ"] = f"{1e3 * sigma:.0f} meV/Å" if isfinite(sigma) else "not finite"
+    if "novelty" in record:
+        words["novelty"] = f"{record['novelty']:.2f}"
     return words | ({"frame": record["state"]} if "state" in record else {})
 
 
@@ -108,6 +118,6 @@ def read_log(path: str | Path) -> dict[str, np.ndarray]:
         )
     columns: dict[str, np.ndarray] = {}
     for name, values in zip(names, zip(*rows) if rows else [()] * len(names)):
-        kind = str if name == "state" else int if name in ("step", "atom") else float
+        kind = str if name == "state" else int if name in ("step", "atom", "novel_atom") else float
         columns[name] = np.array([kind(value) for value in values], dtype=None if kind is str else kind)
     return columns

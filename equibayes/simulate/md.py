@@ -215,7 +215,7 @@ class _Simulation:
     def _observe(self) -> Observation:
         self.atoms.get_forces()  # known already: the integrator ended here
         results = self.calculator.results
-        deviation = Deviation.of(results[self.watch.sigma_key])
+        deviation = Deviation.of(results[self.watch.sigma_key], results.get("novelty"))
         return Observation(
             self.step,
             self.step * self.timestep,
@@ -224,7 +224,7 @@ class _Simulation:
             self.integrator.temperature(),
             self.integrator.conserved() - self.jump,
             deviation,
-            self.watch.trust.state(deviation.largest),
+            self.watch.trust.judge(deviation),
         )
 
     def _ask(self, now: Observation) -> Ending | None:
@@ -257,6 +257,7 @@ def _identity(calculator: Calculator, start: Atoms, conditions: Conditions, watc
     digest.update(json.dumps(posterior.calibration, sort_keys=True).encode())
     settings = {**asdict(conditions), **asdict(watch)}
     levels = settings.pop("trust")
+    novel = {"novelty-lo": levels["novelty_lower"], "novelty-hi": levels["novelty_upper"]}
     return {
         "posterior": digest.hexdigest(),
         "start": start_digest(moving_part(start)),
@@ -264,4 +265,5 @@ def _identity(calculator: Calculator, start: Atoms, conditions: Conditions, watc
         **{name.replace("_", "-"): value for name, value in settings.items() if name != "save_every"},
         "trust-lo": levels["lower"],
         "trust-hi": levels["upper"],
+        **(novel if posterior.novelty else {}),  # runs of early versions have none
     }

@@ -1,14 +1,14 @@
 """Training frames and probes of every case, all labelled by one engine.
 
-| case          | training frames                              | engine    | probes                                         |
-|---------------|----------------------------------------------|-----------|------------------------------------------------|
-| ethanol       | 1000 of rMD17 (bundled), labelled again      | GFN2-xTB  | those of `probes.py`, hot dynamics             |
-| malonaldehyde | 1000 of rMD17 (`--data`), labelled again     | GFN2-xTB  | the same                                       |
-| 3bpa          | 500 at 300 K (studies/domain_shift/data)     | GFN2-xTB  | the same; dynamics at 600 and 1200 K           |
-| silicon       | 300 of the perfect crystal at 300 and 600 K  | Tersoff   | scaled, defects, surfaces, phases, melt        |
+| case          | training frames                             | engine   | probes                                 |
+|---------------|---------------------------------------------|----------|----------------------------------------|
+| ethanol       | 1000 of rMD17 (bundled), labelled again     | GFN2-xTB | those of `probes.py`, hot dynamics     |
+| malonaldehyde | 1000 of rMD17 (`--data`), labelled again    | GFN2-xTB | the same                               |
+| 3bpa          | 500 at 300 K (studies/domain_shift/data)    | GFN2-xTB | the same; dynamics at 600 and 1200 K   |
+| silicon       | 300 of the perfect crystal at 300 and 600 K | Tersoff  | scaled, defects, surfaces, phases, melt |
 
-Of each, 30 frames are held back.  Labels are computed once and kept in a folder; a structure that the engine refuses is
-left out.
+Of each, 30 frames are held back.  Labels are computed once and kept in a folder; a structure that the engine refuses
+is left out.
 """
 
 from collections.abc import Callable, Iterable
@@ -89,9 +89,7 @@ def _molecule(name: str, kept: Kept, data: Path | None) -> Case:
     else:
         source = "bundled:ethanol" if name == "ethanol" else f"{data}/rmd17_{name}.npz"
         parts = ("train", "test") if name == "ethanol" else ("train_01", "test_01")
-        train, inside = (
-            kept(part, lambda part=part: map(bare, read(f"{source}@{part}"))) for part in parts
-        )
+        train, inside = (kept(part, lambda part=part: map(bare, read(f"{source}@{part}"))) for part in parts)
         known = {structure.geometry_digest() for structure in train}
         inside = inside.subset([i for i, s in enumerate(inside) if s.geometry_digest() not in known])
     few, rng = list(evenly(train, 10)), np.random.default_rng(0)
@@ -118,7 +116,9 @@ def hot(starts: list[Structure], temperature: float, engine: Labeller, frames: i
         for step in range(1, 200 + 40 * frames):
             mover.step()
             if step >= 200 and step % 40 == 0:
-                found.append(bare(Structure.from_atoms(atoms.copy(), f"{temperature:g} K, start {number}, step {step}")))
+                found.append(
+                    bare(Structure.from_atoms(atoms.copy(), f"{temperature:g} K, start {number}, step {step}"))
+                )
     return found
 
 

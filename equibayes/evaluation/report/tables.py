@@ -36,6 +36,9 @@ ENERGIES: list[Shown] = _metrics(
 )
 
 
+NOVELTY: list[Shown] = _metrics("novel_frame_share novel_atom_share novelty_auc per_atom.force_auc novelty_spearman")
+
+
 def calibration_columns(own: Quantity) -> list[Shown]:
     key = own.key
     return [
@@ -65,6 +68,11 @@ def forces(numbers: Sequence[Numbers]) -> Html:
 def energies(numbers: Sequence[Numbers]) -> Html:
     caption = "Energies of structures: errors, σ, and the % within the intervals that should contain 68 and 95 %"
     return _table(caption, numbers, ENERGIES)
+
+
+def novelty(numbers: Sequence[Numbers]) -> Html:
+    caption = "Novelty: % beyond what was learned, and how well it finds atoms with large errors, beside σ"
+    return _table(caption, numbers, NOVELTY)
 
 
 def calibration(numbers: Sequence[Numbers]) -> Html:
