@@ -98,7 +98,7 @@ def _fit_novelty(posterior: Posterior, arguments: argparse.Namespace, target: Pa
     known, held = split_known(marks_of(posterior), data)
     if len(known) < FEWEST_FRAMES:
         raise InputError(
-            f"{data.name}: the posterior learned from {counted(len(known) or 'none', 'frame')} of these, {FEWEST_FRAMES} are needed; "
+            f"{data.name}: the posterior learned from {len(known) or 'none'} of these frames, {FEWEST_FRAMES} are needed; "
             "give the file that it was sampled from"
         )
     found = with_novelty(posterior, known, held[:MOST_HELD], device=device).novelty

@@ -41,7 +41,7 @@ class PoolProposer:
 
 
 class MdProposer:
-    """Frames of trajectories with the current posterior; each ends where σ crosses the upper trust level."""
+    """Frames of trajectories with the current posterior; each ends where it explodes or the model does not know."""
 
     def __init__(
         self, starts: Dataset, settings: MdSettings, device: str, say: Callable[[str], None] = lambda _: None
@@ -67,8 +67,10 @@ class MdProposer:
         # repeated if there are few
         origins = np.linspace(0, len(self.starts) - 1, self.settings.starts).round().astype(int)
         make_folder(folder)
-        calculator = Calculator(posterior, device=self.device)
-        watch = Watch(trust, on_uncertain="write", every=self.settings.every, save_every=self.settings.steps)
+        calculator = Calculator(posterior, device=self.device, novelty=(None, None))  # the simulation judges
+        # where the model does not know, forces have little to do with the truth
+        watched = replace(trust, novelty_upper=self.settings.novelty)
+        watch = Watch(watched, on_uncertain="write", every=self.settings.every, save_every=self.settings.steps)
         for number, origin in enumerate(origins):
             path = folder / f"trajectory-{number:02d}.xyz"
             conditions = self.settings.conditions(seed + number)

@@ -36,8 +36,8 @@ def with_novelty(
         return replace(posterior, novelty=None)
     types = len(posterior.network.type_names)
     surroundings = Surroundings.none(types, posterior.network.r_max)
-    probe = Probe(posterior, choose_device(device), surroundings)
-    learned, apart = (probe(data) for data in (train, held_back))
+    probe = Probe(posterior, choose_device(device))
+    learned, apart = (probe.features(data, surroundings) for data in (train, held_back))
     mean, whitening = fit(learned, apart, types)
     about = {"frames": learned.frames, "held_back": apart.frames}
     about |= {"chain": int(posterior.chain[0]), "step": int(posterior.step[0])}
@@ -58,10 +58,10 @@ class Features:
 
 
 class Probe:
-    """The first sample of a posterior on a device; it notes the neighbours of all atoms that it meets."""
+    """The first sample of a posterior on a device."""
 
-    def __init__(self, posterior: Posterior, device: torch.device, surroundings: Surroundings) -> None:
-        self.posterior, self.device, self.surroundings = posterior, device, surroundings
+    def __init__(self, posterior: Posterior, device: torch.device) -> None:
+        self.posterior, self.device = posterior, device
         first = posterior.samples[:1].to(device)
         self.predictor, self.weights = (
             make_predictor(posterior.model, first),
@@ -69,11 +69,11 @@ class Probe:
         )
 
     @torch.no_grad()
-    def __call__(self, data: Dataset) -> Features:
-        """Features of all atoms, or of those of some frames where there are more than `MOST_ATOMS`."""
+    def features(self, data: Dataset, surroundings: Surroundings | None = None) -> Features:
+        """Of all atoms; with `surroundings`, which note all neighbours, of some frames if there are `MOST_ATOMS`."""
         parts = [np.zeros((0, self.posterior.model.network.invariants), dtype=np.float32)]
         frames: list[Structure] = []
-        for batch in batches(self._graphs(data), self.predictor.edges_at_once(self.device)):
+        for batch in batches(self._graphs(data, surroundings), self.predictor.edges_at_once(self.device)):
             own, graph = joined(batch)
             frames += own
             output = self.predictor.forward(self.weights, graph.to(self.device))
@@ -82,11 +82,12 @@ class Probe:
         frame = np.repeat(np.arange(len(frames)), [len(structure) for structure in frames])
         return Features(np.concatenate(parts), np.array(species, dtype=np.int64), frame, len(frames))
 
-    def _graphs(self, data: Dataset) -> Iterator[tuple[Structure, Graph]]:
-        every = max(1, -(-int(data.n_atoms.sum()) // MOST_ATOMS))
+    def _graphs(self, data: Dataset, surroundings: Surroundings | None) -> Iterator[tuple[Structure, Graph]]:
+        every = 1 if surroundings is None else max(1, -(-int(data.n_atoms.sum()) // MOST_ATOMS))
         for number, structure in enumerate(data):
             graph = graph_of(structure, r_max=self.posterior.network.r_max, species_of=self.posterior.species_of)
-            self.surroundings.note(graph)
+            if surroundings is not None:
+                surroundings.note(graph)
             if number % every == 0:
                 yield structure, graph
 

@@ -126,7 +126,7 @@ class Trust:
         if state in ("exploded", "candidate") and _reaches(deviation.largest, self.lower or self.upper):
             level = "upper" if state == "exploded" else "lower"
             return f"{sigma} is {deviation.largest:.3f} eV/Å, above the {level} trust level"
-        novel = f"the novelty of atom {_name(deviation.novel_atom, numbers)} is {deviation.novelty:.3g}"
+        novel = f"the novelty of atom {_name(deviation.novel_atom, numbers)} is {deviation.novelty:.4g}"
         return f"{novel}: " + ("the model does not know" if state == "unknown" else "beyond what was learned")
 
 

@@ -152,7 +152,7 @@ def checkpoint(path: Path) -> None:
 
 
 def newer(path: Path) -> None:
-    header = {"format": "equibayes-posterior", "format_version": 4}
+    header = {"format": "equibayes-posterior", "format_version": VERSION + 1}
     save_file({"samples": torch.zeros(1, 3)}, path, {"equibayes": json.dumps(header)})
 
 
@@ -177,7 +177,8 @@ def huge_header(path: Path) -> None:
         (checkpoint, "not a posterior file but equibayes-checkpoint"),
         (
             newer,
-            f"posterior file of format {VERSION + 1}, this equibayes reads format {VERSION}; use the equibayes that wrote it, or a newer one",
+            f"posterior file of format {VERSION + 1}, this equibayes reads format {VERSION}; use the equibayes that wrote "
+            "it, or a newer one",
         ),
         (not_json, "not a posterior file, or a damaged one"),
         (huge_header, "not a posterior file, or a damaged one"),
