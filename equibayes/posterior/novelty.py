@@ -28,7 +28,7 @@ NO_NOVELTY = (
 )
 AT_ONCE = 2**20
 """Numbers in the matrices of a system small enough for a matrix per atom, which is faster than a group per species."""
-TENSORS = ("mean", "whitening", "shortest", "alone")
+TENSORS = ("mean", "whitening", "shortest", "loneliest")
 """Under these names, after `novelty.`, in a posterior file."""
 
 
@@ -63,7 +63,7 @@ class Novelty:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """For a posterior file."""
-        arrays = (self.mean, self.whitening, self.surroundings.shortest, self.surroundings.alone)
+        arrays = (self.mean, self.whitening, self.surroundings.shortest, self.surroundings.loneliest)
         return {f"novelty.{name}": torch.from_numpy(array) for name, array in zip(TENSORS, arrays)}
 
     @classmethod
@@ -71,17 +71,19 @@ class Novelty:
         cls, tensors: dict[str, torch.Tensor], about: Any, types: int, features: int, r_max: float
     ) -> "Novelty":
         """From a posterior file; an `InputError` where shapes or values cannot be."""
-        mean, whitening, shortest, alone = (tensors[f"novelty.{name}"].numpy() for name in TENSORS)
+        mean, whitening, shortest, loneliest = (tensors[f"novelty.{name}"].numpy() for name in TENSORS)
         shapes = [(types, features), (types, features, features), (types, types), (types,)]
-        kinds = [np.float32, np.float32, np.float64, np.bool_]
-        for name, array, shape, kind in zip(TENSORS, (mean, whitening, shortest, alone), shapes, kinds):
+        kinds = [np.float32, np.float32, np.float64, np.float64]
+        for name, array, shape, kind in zip(TENSORS, (mean, whitening, shortest, loneliest), shapes, kinds):
             if array.shape != shape or array.dtype != kind:
                 raise InputError(f"novelty.{name} is {array.dtype} of shape {array.shape}, not {shape}")
-        if not (np.isfinite(mean).all() and np.isfinite(whitening).all() and (shortest > 0).all()):
+        if not (
+            np.isfinite(mean).all() and np.isfinite(whitening).all() and (shortest > 0).all() and (loneliest >= 0).all()
+        ):
             raise InputError("novelty: numbers that are not finite, or distances that are not above 0")
         for name in ("chain", "step", "frames", "held_back"):
             expect.whole(expect.section(about, "novelty")[name], f"novelty.{name}")
-        return cls(mean, whitening, Surroundings(shortest, alone, r_max), about)
+        return cls(mean, whitening, Surroundings(shortest, loneliest, r_max), about)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,10 +1,11 @@
 """Which neighbours the atoms of the training frames had: what lies outside is novel, whatever a network says.
 
-| an atom                                             | novelty by construction                                |
-|-----------------------------------------------------|--------------------------------------------------------|
-| has a neighbour of a species never seen beside its  | `UNSEEN`                                                |
-| has no neighbour, and none such was seen            | `UNSEEN`                                                |
-| is closer to a neighbour than any such pair was     | 1 where the distance is 5 % shorter, 2 for 10 %, …     |
+| an atom                                                | novelty by construction                              |
+|--------------------------------------------------------|------------------------------------------------------|
+| has a neighbour of a species never seen beside its own | `UNSEEN`                                             |
+| has no neighbour, and none such was seen               | `UNSEEN`                                             |
+| is further from its nearest neighbour than any such    | 1 where that distance is 5 % longer, 2 for 10 %, …   |
+| is closer to a neighbour than any such pair            | 1 where the distance is 5 % shorter, 2 for 10 %, …   |
 """
 
 from dataclasses import dataclass
@@ -17,36 +18,35 @@ from equibayes.data.structures import FloatArray
 
 UNSEEN = 1000.0
 """The novelty of what is unlike anything learned; no novelty is larger."""
-SHORTER = 0.05
-"""Fraction by which a distance must be shorter than any seen for a novelty of 1."""
+MARGIN = 0.05
+"""Part by which a distance must be shorter or longer than any seen for a novelty of 1."""
 
 
 @dataclass(frozen=True, eq=False)
 class Surroundings:
     """Of the T species of a network.
 
-    shortest [T, T] float64  Å, the smallest distance of two such atoms; inf where none were within the cutoff
-    alone    [T] bool        whether such an atom was seen without any neighbour
-    r_max                    Å, the cutoff
+    shortest  [T, T] float64  Å, the smallest distance of two such atoms; inf where none were within the cutoff
+    loneliest [T] float64     Å, the largest distance of such an atom from its nearest neighbour; inf where one without
+                              neighbours was seen, 0 where no such atom was
+    r_max                     Å, the cutoff
     """
 
     shortest: np.ndarray
-    alone: np.ndarray
+    loneliest: np.ndarray
     r_max: float
 
     @classmethod
     def none(cls, types: int, r_max: float) -> "Surroundings":
         """Before anything was seen."""
-        return cls(np.full((types, types), np.inf), np.zeros(types, dtype=bool), r_max)
+        return cls(np.full((types, types), np.inf), np.zeros(types), r_max)
 
     def note(self, graph: Graph) -> None:
         """Add what is seen in a graph, in place."""
         species, pairs = graph.species[0].numpy(), Pairs.of(graph)
-        kinds = species[pairs.receiver], species[pairs.sender]
-        np.minimum.at(self.shortest, kinds, np.linalg.norm(pairs.shift, axis=1))
-        lonely = np.ones(len(species), dtype=bool)
-        lonely[pairs.receiver] = False
-        self.alone[species[lonely]] = True
+        length = np.linalg.norm(pairs.shift, axis=1)
+        np.minimum.at(self.shortest, (species[pairs.receiver], species[pairs.sender]), length)
+        np.maximum.at(self.loneliest, species, pairs.nearest(length, len(species)))
 
     def watch(self, graph: Graph, positions: FloatArray | None = None, skin: float = 0.0) -> "Watched":
         """What may become novel among the atoms of a graph while none moves further than skin/2.
@@ -55,17 +55,15 @@ class Surroundings:
                           while they move
         """
         species, pairs = graph.species[0].cpu().numpy(), Pairs.of(graph, positions)
-        limit = np.where(np.isinf(self.shortest), self.r_max, self.shortest)[
-            species[pairs.receiver], species[pairs.sender]
-        ]
-        strange = np.isinf(self.shortest)[species[pairs.receiver], species[pairs.sender]]
-        vector = pairs.vector(positions)
-        length = np.sqrt(np.einsum("ij,ij->i", vector, vector))
-        nearest = np.full(len(species), np.inf)
-        np.minimum.at(nearest, pairs.receiver, length)
-        lonely = ~self.alone[species] & (nearest > self.r_max - skin)
-        kept = (length < limit + skin) | lonely[pairs.receiver]
-        return Watched(pairs[kept], limit[kept], strange[kept], np.flatnonzero(lonely), len(species), self.r_max)
+        shortest = self.shortest[species[pairs.receiver], species[pairs.sender]]
+        limit, length = np.where(np.isinf(shortest), self.r_max, shortest), pairs.length(positions)
+        nearest, loneliest = pairs.nearest(length, len(species)), self.loneliest[species]
+        # a nearest neighbour stays among those that were not much further away
+        lonely = nearest + skin > loneliest
+        kept = (length < limit + skin) | (lonely[pairs.receiver] & (length <= nearest[pairs.receiver] + skin))
+        watched, first = np.unique(pairs.receiver[kept], return_index=True)
+        alone = np.flatnonzero(lonely & np.isinf(nearest))
+        return Watched(pairs[kept], limit[kept], np.isinf(shortest[kept]), watched, first, loneliest, alone, self.r_max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,9 +86,16 @@ class Pairs:
             shift = shift - (positions[sender] - positions[receiver])
         return cls(receiver, sender, shift)
 
-    def vector(self, positions: FloatArray | None) -> np.ndarray:
-        """[e, 3] Å."""
-        return self.shift if positions is None else self.shift + positions[self.sender] - positions[self.receiver]
+    def length(self, positions: FloatArray | None) -> np.ndarray:
+        """[e] Å."""
+        vector = self.shift if positions is None else self.shift + positions[self.sender] - positions[self.receiver]
+        return np.sqrt(np.einsum("ij,ij->i", vector, vector))
+
+    def nearest(self, length: np.ndarray, atoms: int) -> np.ndarray:
+        """[atoms] Å to the nearest neighbour; inf without one."""
+        found = np.full(atoms, np.inf)
+        np.minimum.at(found, self.receiver, length)
+        return found
 
     def __getitem__(self, which: np.ndarray) -> "Pairs":
         return Pairs(self.receiver[which], self.sender[which], self.shift[which])
@@ -98,28 +103,37 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """Pairs that may be novel: closer than `limit` [e]; `strange` [e]: of species that were never neighbours.
-    lonely: atoms that may have no neighbour; all their pairs are among those above."""
+    """Pairs, sorted by receiver, that may be novel, or tell that an atom is not alone.
+
+    limit [e]      Å, below which a pair is novel
+    strange [e]    whether its species were never neighbours
+    atoms, first   the atoms with such pairs, and the first pair of each
+    loneliest [n]  of each atom's species
+    alone          atoms that have no neighbour, nor will have
+    """
 
     pairs: Pairs
     limit: np.ndarray
     strange: np.ndarray
-    lonely: np.ndarray
-    atoms: int
+    atoms: np.ndarray
+    first: np.ndarray
+    loneliest: np.ndarray
+    alone: np.ndarray
     r_max: float
 
     def __call__(self, positions: FloatArray | None = None) -> np.ndarray | None:
         """[n] novelty by construction; None where there is none."""
-        vector = self.pairs.vector(positions)
-        square = np.einsum("ij,ij->i", vector, vector)
-        near = square < self.limit * self.limit
-        if not near.any() and not len(self.lonely):
+        length = self.pairs.length(positions)
+        near = length < self.limit
+        nearest = np.minimum.reduceat(length, self.first) if len(self.first) else length
+        far = nearest > self.loneliest[self.atoms]
+        if not (near.any() or far.any() or len(self.alone)):
             return None
-        length = np.sqrt(square)
-        novelty, receiver = np.zeros(self.atoms), self.pairs.receiver
-        shorter = (1 - length[near] / self.limit[near]) / SHORTER
-        np.maximum.at(novelty, receiver[near], np.where(self.strange[near], UNSEEN, shorter))
-        accompanied = np.zeros(self.atoms, dtype=bool)
-        accompanied[receiver[length < self.r_max]] = True
-        novelty[self.lonely[~accompanied[self.lonely]]] = UNSEEN
-        return novelty
+        novelty = np.zeros(len(self.loneliest))
+        shorter = (1 - length[near] / self.limit[near]) / MARGIN
+        np.maximum.at(novelty, self.pairs.receiver[near], np.where(self.strange[near], UNSEEN, shorter))
+        atoms, nearest = self.atoms[far], nearest[far]
+        longer = (nearest / self.loneliest[atoms].clip(min=1e-9) - 1) / MARGIN
+        novelty[atoms] = np.maximum(novelty[atoms], np.where(nearest >= self.r_max, UNSEEN, longer))
+        novelty[self.alone] = UNSEEN
+        return np.minimum(novelty, UNSEEN)

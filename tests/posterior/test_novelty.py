@@ -48,7 +48,7 @@ def line(*atoms: tuple[int, float]) -> Structure:
 
 @pytest.fixture
 def seen() -> Surroundings:
-    """O-H at 1.0 and 1.1 Å, H-H at 1.6 Å, and a carbon atom alone."""
+    """O-H at 0.5, 1.0 and 1.1 Å, H-H at 1.6 Å, and a carbon atom alone."""
     found = Surroundings.none(3, 4.0)
     for structure in (line((8, 0), (1, 1.0)), line((1, -0.5), (8, 0.6), (1, 1.1)), line((6, 0))):
         found.note(graph(structure))
@@ -59,21 +59,23 @@ def test_what_was_seen(seen: Surroundings) -> None:
     assert seen.shortest[OXYGEN, HYDROGEN] == seen.shortest[HYDROGEN, OXYGEN] == pytest.approx(0.5)
     assert seen.shortest[HYDROGEN, HYDROGEN] == pytest.approx(1.6)
     assert np.isinf(seen.shortest[CARBON]).all()
-    assert seen.alone.tolist() == [False, True, False]
+    assert seen.loneliest.tolist() == pytest.approx([1.1, np.inf, 1.0])
 
 
 @pytest.mark.parametrize(
     ("structure", "novelty"),
     [
-        (line((8, 0), (1, 1.7)), None),
+        (line((8, 0), (1, 0.9)), None),
         (line((8, 0), (1, 0.475)), [1.0, 1.0]),
-        (line((8, 0), (1, 0.45), (1, 3.0)), [2.0, 2.0, 0.0]),
+        (line((8, 0), (1, 0.45), (1, 3.0)), [2.0, 2.0, (2.55 / 1.1 - 1) / 0.05]),
+        (line((8, 0), (1, 1.05)), [1.0, 0.0]),
+        (line((8, 0), (1, 3.9)), [58.0, (3.9 / 1.1 - 1) / 0.05]),
         (line((8, 0), (1, 1.0), (1, 6.0)), [0.0, 0.0, UNSEEN]),
         (line((6, 0)), None),
         (line((6, 0), (1, 3.9)), [UNSEEN, UNSEEN]),
         (line((8, 0), (8, 2.0), (1, 1.0)), [UNSEEN, UNSEEN, 0.0]),
     ],
-    ids=["stretched", "5 % shorter", "10 % shorter", "alone", "alone as before", "strange pair", "equal pair"],
+    ids=["usual", "5 % shorter", "10 % shorter", "5 % longer", "far", "alone", "alone as before", "strange", "equal"],
 )
 def test_novel_by_construction(seen: Surroundings, structure: Structure, novelty: list[float] | None) -> None:
     found = seen.watch(graph(structure))()
@@ -221,7 +223,7 @@ def test_many_atoms_are_measured_in_groups(monkeypatch: pytest.MonkeyPatch) -> N
     types, size = len(posterior.network.type_names), posterior.model.network.invariants
     rng = np.random.default_rng(0)
     arrays = rng.normal(size=(types, size)), rng.normal(size=(types, size, size))
-    seen = Surroundings(np.full((types, types), 0.1), np.ones(types, dtype=bool), posterior.network.r_max)
+    seen = Surroundings(np.full((types, types), 0.1), np.full(types, np.inf), posterior.network.r_max)
     novelty = Novelty(
         *(a.astype(np.float32) for a in arrays), seen, {"chain": 0, "step": 0, "frames": 9, "held_back": 0}
     )
@@ -238,7 +240,7 @@ def test_many_atoms_are_measured_in_groups(monkeypatch: pytest.MonkeyPatch) -> N
         ({"novelty.whitening": torch.zeros(3, 8, 8, dtype=torch.float64)}, "novelty.whitening is float64"),
         ({"novelty.shortest": torch.zeros(3, 3, dtype=torch.float64)}, "distances that are not above 0"),
         ({"novelty.mean": torch.full((3, 8), torch.nan)}, "numbers that are not finite"),
-        ({"novelty.alone": None}, "novelty.alone"),
+        ({"novelty.loneliest": None}, "novelty.loneliest"),
     ],
 )
 def test_a_novelty_without_sense(change: dict[str, torch.Tensor | None], words: str, tmp_path: Path) -> None:

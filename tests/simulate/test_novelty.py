@@ -49,7 +49,7 @@ def test_results_and_warnings_of_the_calculator() -> None:
     assert atoms.calc.results["trust_level"] == "trusted"
     np.testing.assert_allclose(atoms.calc.results["novelty"], POSTERIOR.predict(atoms).novelty, rtol=1e-10)
     assert atoms.calc.get_property("novelty", atoms).shape == (9,)
-    atoms.positions *= 4
+    atoms.positions *= 5
     said = r"unknown: the novelty of atom \d \([CHO]\) is 1000: the model does not know; do not use this result"
     with pytest.warns(equibayes.TrustWarning, match=said) as told:
         atoms.get_forces()
