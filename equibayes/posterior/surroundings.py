@@ -63,6 +63,8 @@ class Surroundings:
         kept = (length < limit + skin) | (lonely[pairs.receiver] & (length <= nearest[pairs.receiver] + skin))
         watched, first = np.unique(pairs.receiver[kept], return_index=True)
         alone = np.flatnonzero(lonely & np.isinf(nearest))
+        # of the other atoms, the nearest neighbour need not be among the pairs
+        loneliest = np.where(lonely, loneliest, np.inf)
         return Watched(pairs[kept], limit[kept], np.isinf(shortest[kept]), watched, first, loneliest, alone, self.r_max)
 
 
@@ -108,7 +110,7 @@ class Watched:
     limit [e]      Å, below which a pair is novel
     strange [e]    whether its species were never neighbours
     atoms, first   the atoms with such pairs, and the first pair of each
-    loneliest [n]  of each atom's species
+    loneliest [n]  Å, beyond which the nearest neighbour is further away than any seen
     alone          atoms that have no neighbour, nor will have
     """
 

@@ -67,6 +67,7 @@ def test_what_was_seen(seen: Surroundings) -> None:
     [
         (line((8, 0), (1, 0.9)), None),
         (line((8, 0), (1, 0.475)), [1.0, 1.0]),
+        (line((1, 0), (8, 1.0), (1, 1.475)), [1.5625, 1.0, 1.5625]),
         (line((8, 0), (1, 0.45), (1, 3.0)), [2.0, 2.0, (2.55 / 1.1 - 1) / 0.05]),
         (line((8, 0), (1, 1.05)), [1.0, 0.0]),
         (line((8, 0), (1, 3.9)), [58.0, (3.9 / 1.1 - 1) / 0.05]),
@@ -75,7 +76,18 @@ def test_what_was_seen(seen: Surroundings) -> None:
         (line((6, 0), (1, 3.9)), [UNSEEN, UNSEEN]),
         (line((8, 0), (8, 2.0), (1, 1.0)), [UNSEEN, UNSEEN, 0.0]),
     ],
-    ids=["usual", "5 % shorter", "10 % shorter", "5 % longer", "far", "alone", "alone as before", "strange", "equal"],
+    ids=[
+        "usual",
+        "5 % shorter",
+        "two shorter",
+        "10 % shorter",
+        "5 % longer",
+        "far",
+        "alone",
+        "alone as before",
+        "strange",
+        "equal",
+    ],
 )
 def test_novel_by_construction(seen: Surroundings, structure: Structure, novelty: list[float] | None) -> None:
     found = seen.watch(graph(structure))()
