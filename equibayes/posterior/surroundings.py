@@ -64,8 +64,9 @@ class Surroundings:
         watched, first = np.unique(pairs.receiver[kept], return_index=True)
         alone = np.flatnonzero(lonely & np.isinf(nearest))
         # of the other atoms, the nearest neighbour need not be among the pairs
-        loneliest = np.where(lonely, loneliest, np.inf)
-        return Watched(pairs[kept], limit[kept], np.isinf(shortest[kept]), watched, first, loneliest, alone, self.r_max)
+        reach = np.where(lonely, loneliest, np.inf)[watched]
+        strange, size = np.isinf(shortest[kept]), len(species)
+        return Watched(pairs[kept], limit[kept], strange, watched, first, reach, alone, size, self.r_max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +111,9 @@ class Watched:
     limit [e]      Å, below which a pair is novel
     strange [e]    whether its species were never neighbours
     atoms, first   the atoms with such pairs, and the first pair of each
-    loneliest [n]  Å, beyond which the nearest neighbour is further away than any seen
+    loneliest      Å, of each of these atoms, beyond which its nearest neighbour is further away than any seen
     alone          atoms that have no neighbour, nor will have
+    size           number of all atoms
     """
 
     pairs: Pairs
@@ -121,6 +123,7 @@ class Watched:
     first: np.ndarray
     loneliest: np.ndarray
     alone: np.ndarray
+    size: int
     r_max: float
 
     def __call__(self, positions: FloatArray | None = None) -> np.ndarray | None:
@@ -128,14 +131,14 @@ class Watched:
         length = self.pairs.length(positions)
         near = length < self.limit
         nearest = np.minimum.reduceat(length, self.first) if len(self.first) else length
-        far = nearest > self.loneliest[self.atoms]
-        if not (near.any() or far.any() or len(self.alone)):
+        far = nearest > self.loneliest
+        if not (np.count_nonzero(near) or np.count_nonzero(far) or len(self.alone)):
             return None
-        novelty = np.zeros(len(self.loneliest))
+        novelty = np.zeros(self.size)
         shorter = (1 - length[near] / self.limit[near]) / MARGIN
         np.maximum.at(novelty, self.pairs.receiver[near], np.where(self.strange[near], UNSEEN, shorter))
         atoms, nearest = self.atoms[far], nearest[far]
-        longer = (nearest / self.loneliest[atoms].clip(min=1e-9) - 1) / MARGIN
+        longer = (nearest / self.loneliest[far].clip(min=1e-9) - 1) / MARGIN
         novelty[atoms] = np.maximum(novelty[atoms], np.where(nearest >= self.r_max, UNSEEN, longer))
         novelty[self.alone] = UNSEEN
         return np.minimum(novelty, UNSEEN)

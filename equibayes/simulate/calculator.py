@@ -16,7 +16,8 @@
 | stress_std, _epistemic             | [6]    | eV/Å³ | equal: stress has no noise                             |
 | energy_, forces_, stress_ensemble  | …, k   |       | with `members=True`: samples last                      |
 | novelty                            | [n]    |       | per atom: 1 is the edge of what was learned            |
-| trust_level, max_devi_f            |        | eV/Å  | the state of trust.py, and the largest deviation       |
+| trust_level                        |        |       | the state of trust.py                                  |
+| max_devi_f                         |        | eV/Å  | with trust levels: the largest deviation               |
 
 Files of early versions have no novelty (`equibayes calibrate --novelty` adds it); without it, `trust_level` needs trust
 levels.  `energy_uncertainty`, `forces_uncertainty` and `stress_uncertainty` are other names of `*_std`.
@@ -53,7 +54,6 @@ _PARTS = {"std": "std", "uncertainty": "std", "epistemic": "epistemic", "aleator
 _SIGMAS = tuple(f"{what}_{part}" for what in ("energy", "forces") for part in _PARTS)
 _STRESS_SIGMAS = ("stress_std", "stress_uncertainty", "stress_epistemic")
 _MEMBERS = ("energy_ensemble", "forces_ensemble", "stress_ensemble")
-_TRUST = ("trust_level", "max_devi_f")
 
 
 class Calculator(AseCalculator):
@@ -98,10 +98,9 @@ class Calculator(AseCalculator):
         self.implemented_properties = [*_MEANS, *_SIGMAS, *_STRESS_SIGMAS, *(_MEMBERS if members else ())]
         self._evaluator = self._prepare()
         novel = self._evaluator.ready.novelty is not None
-        self.implemented_properties += (
-            *(("novelty",) if novel else ()),
-            *(_TRUST if novel or self.trust.of_sigma else ()),
-        )
+        self._judges = self.trust.of_sigma or (novel and self.trust.of_novelty)
+        names = {"novelty": novel, "trust_level": self._judges, "max_devi_f": self.trust.of_sigma}
+        self.implemented_properties += [name for name, there in names.items() if there]
 
     @property
     def fused(self) -> bool:
@@ -143,12 +142,14 @@ class Calculator(AseCalculator):
         return Properties({name: value for name, value in self.results.items() if name in all_outputs})
 
     def _judged(self, structure: Structure, prediction: Prediction) -> dict[str, Any]:
-        """Results, with the trust level where levels are given; a new doubt is told once."""
+        """Results, with the trust level where it can be told; a new doubt is told once."""
         results = results_of(prediction)
-        if self.trust.of_sigma or prediction.novelty is not None:
+        if self._judges:
+            if not self.trust.of_sigma and self.trust.knows(prediction.novelty, prediction.forces_std):
+                return results | {"trust_level": "trusted"}
             deviation = Deviation.of(results[DEVIATIONS[self.deviation]], prediction.novelty)
             state = self.trust.judge(deviation)
-            results |= {"trust_level": state, "max_devi_f": deviation.largest}
+            results |= {"trust_level": state} | ({"max_devi_f": deviation.largest} if self.trust.of_sigma else {})
             new = (structure.numbers.tobytes(), state)
             if state != "trusted" and new not in self._warned:
                 self._warned.add(new)

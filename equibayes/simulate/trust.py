@@ -118,6 +118,17 @@ class Trust:
         """Whether there is a level of the deviation."""
         return self.lower is not None or self.upper is not None
 
+    @property
+    def of_novelty(self) -> bool:
+        """Whether there is a level of novelty."""
+        return self.novelty_lower is not None or self.novelty_upper is not None
+
+    def knows(self, novelty: FloatArray | None, sigma: FloatArray) -> bool:
+        """Whether the novelty of all atoms is below all levels, and all σ are finite: the usual case, found quickly."""
+        level = self.novelty_upper if self.novelty_lower is None else self.novelty_lower
+        below = novelty is None or level is None or bool(novelty.max() < level)
+        return below and bool(np.isfinite(sigma).all())
+
     def sentence(self, deviation: Deviation, numbers: IntArray) -> str:
         """What a state other than "trusted" means, for atoms of these elements."""
         state, sigma = self.judge(deviation), f"σ of atom {_name(deviation.atom, numbers)}"
