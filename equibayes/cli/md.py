@@ -1,7 +1,7 @@
 """`equibayes md OUT.posterior START.xyz -o TRAJ.xyz`: molecular dynamics with uncertainties."""
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from equibayes.cli.device import chosen_device
 from equibayes.cli.parser import add_number, add_reading_options, reading_options
@@ -107,6 +107,8 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
         "refer to DATA, otherwise to START.xyz",
     )
     add_deviation_option(watch)
+    bias = "lower the energy by s times its σ over the samples, so that uncertain structures are found sooner (s of 1 to 10)"
+    watch.add_argument("--bias", type=float, metavar="s", help=bias)
     add_number(watch, "--every", 10, "n", "steps between frames and log lines")
     add_number(watch, "--save-every", 100, "n", "steps between saved states for --resume")
     add_number(watch, "--candidate-gap", 10, "n", "smallest number of steps between candidates")
@@ -141,6 +143,10 @@ def run(arguments: argparse.Namespace) -> int:
     device = chosen_device(arguments)
     posterior = load(arguments.posterior)
     trust = Trust.of(arguments.trust_lo, arguments.trust_hi, posterior, novelty_levels(arguments))
+    if arguments.bias and arguments.on_uncertain == "learn":
+        raise InputError(
+            "--bias: not with --on-uncertain learn, which changes the potential; label the candidates first"
+        )
     asks = arguments.on_uncertain in ("label", "learn")
     options = given(arguments, ("deviation", "every", "save_every", "candidate_gap"))
     watch = Watch(trust, "label" if asks else arguments.on_uncertain, **options)
@@ -204,11 +210,15 @@ def velocity_words(start: "Atoms", conditions: "Conditions", name: str) -> str:
 def _calculator(
     posterior: Posterior, arguments: argparse.Namespace, device: str, members: bool = False
 ) -> "Calculator":
+    from equibayes.simulate.bias import BiasedCalculator
     from equibayes.simulate.calculator import Calculator
 
     k = None if arguments.k is None or arguments.k == len(posterior) else arguments.k
     # the simulation itself judges every frame
-    return Calculator(posterior, device=device, dtype=arguments.dtype, k=k, members=members, novelty=(None, None))
+    options: dict[str, Any] = {"device": device, "dtype": arguments.dtype, "k": k, "novelty": (None, None)}
+    if arguments.bias and not members:
+        return BiasedCalculator(posterior, strength=arguments.bias, **options)
+    return Calculator(posterior, members=members, **options)
 
 
 def _oracle(arguments: argparse.Namespace, posterior: Posterior, device: str) -> "LabelCandidates | None":

@@ -62,6 +62,9 @@ class MdSettings:
     novelty: float | None = setting(
         NOVELTY[1], "a trajectory ends where the novelty of an atom reaches this; none: never", above=0
     )
+    bias: float = setting(
+        0.0, "strength of a bias towards uncertainty, see docs (molecular dynamics); 0: none", at_least=0, limit=1e6
+    )
     rattle: float = setting(
         0.05, "displacement of copies, Å, where fewer structures than starts are given", at_least=0, limit=10
     )

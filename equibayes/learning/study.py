@@ -57,7 +57,7 @@ def check_same_study(folder: Path, inputs: Inputs, config: LearnConfig) -> None:
 def _add_new_settings(settings: dict[str, Any]) -> None:
     """Of novelty, which posteriors of early studies do not have: as in a new study, which changes nothing for them."""
     now = json.loads(json.dumps(asdict(LearnConfig())))
-    for part, names in (("select", ("novelty_lo", "novelty_hi", "apart")), ("md", ("novelty",))):
+    for part, names in (("select", ("novelty_lo", "novelty_hi", "apart")), ("md", ("novelty", "bias"))):
         settings[part] = {name: now[part][name] for name in names} | settings[part]
 
 

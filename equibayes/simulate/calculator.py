@@ -60,6 +60,8 @@ class Calculator(AseCalculator):
     """See the table at the top of this file."""
 
     ignored_changes = {"initial_charges", "initial_magmoms"}  # noqa: RUF012 (as declared by ASE)
+    bias: float | None = None
+    """Strength of a bias towards uncertainty (see bias.py)."""
 
     def __init__(
         self,

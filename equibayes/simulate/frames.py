@@ -7,6 +7,7 @@
 | energy_std             | info    | eV    | σ of the energy                                    |
 | forces_std             | arrays  | eV/Å  | σ of each force component                          |
 | stress_std, _epistemic | info    | eV/Å³ | σ of the stress, 3 × 3 (trajectory of a crystal)   |
+| bias                   | info    | eV    | of biased dynamics; not part of energy and forces  |
 | atom_sigma             | arrays  | eV/Å  | one number per atom, to colour it by               |
 | novelty                | arrays  |       | per atom, 1 is the edge of what was learned        |
 | momenta                | arrays  | ASE   |                                                    |
@@ -32,6 +33,8 @@ def trajectory_frame(atoms: Atoms, results: dict[str, Any], step: int, time_fs: 
     """One frame with predictions and their σ."""
     info, arrays = _common(results, step, time_fs)
     info |= {"energy_std": results["energy_std"], "energy": results["energy"]}
+    if "bias" in results:
+        info["bias"] = results["bias"]
     if "stress" in results:
         info |= {name: voigt_to_full(results[name]) for name in ("stress_std", "stress_epistemic", "stress")}
     arrays |= {"momenta": atoms.get_momenta(), "forces_std": results["forces_std"], "forces": results["forces"]}

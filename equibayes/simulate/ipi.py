@@ -117,9 +117,13 @@ def _unbroken() -> Iterator[None]:
 class Client:
     """Answers one program until it ends the connection."""
 
-    def __init__(self, evaluator: Evaluator, start: Structure, deviation: str = "total") -> None:
-        """start: gives the elements and periodic directions; positions and cell come from the other program."""
+    def __init__(
+        self, evaluator: Evaluator, start: Structure, deviation: str = "total", *, committee: bool = False
+    ) -> None:
+        """start: gives the elements and periodic directions; positions and cell come from the other program.
+        committee: also send what every sample predicts."""
         self.evaluator, self.start, self.sigma_name = evaluator, start, DEVIATIONS[deviation]
+        self.committee = committee
         self._replicas: dict[int, tuple[Evaluator, VacuumCell]] = {}
 
     def serve(self, line: socket.socket) -> Iterator[Deviation]:
@@ -166,7 +170,7 @@ class Client:
         if not self.start.pbc.all() and abs(np.linalg.det(cell)) < 1e-9:
             raise InputError("the other program sent a cell without a volume; give it one, also for a molecule")
         structure = in_vacuum(self.start.numbers, positions, cell, self.start.pbc, "i-PI")
-        (prediction,) = evaluator([structure])
+        (prediction,) = evaluator([structure], members=self.committee)
         if not (np.isfinite(prediction.energy) and np.isfinite(prediction.forces).all()):
             raise InputError(
                 "the model's energy or forces are not finite for these positions; the simulation has exploded"
@@ -187,5 +191,20 @@ class Client:
         }
         if prediction.novelty is not None:
             extras |= {"max_novelty": deviation.novelty, "novelty": prediction.novelty.tolist()}
+        if prediction.members is not None:
+            extras |= committee_of(prediction.members, volume)
         text = np.frombuffer(json.dumps(extras).encode(), dtype=np.byte)
         return prediction.energy, prediction.forces, -volume * prediction.stress, text
+
+
+def committee_of(members: dict[str, np.ndarray], volume: float) -> dict[str, Any]:
+    """What every sample predicts, under the names and in the atomic units that i-PI expects of a committee.
+
+    committee_pot [k], committee_force [k, 3n] and committee_virial [k, 3, 3]; volume in Å³
+    """
+    hartree, bohr = units.Hartree, units.Bohr
+    return {
+        "committee_pot": (members["energy"] / hartree).tolist(),
+        "committee_force": (members["forces"] * bohr / hartree).reshape(len(members["energy"]), -1).tolist(),
+        "committee_virial": (-volume * members["stress"] / hartree).tolist(),
+    }

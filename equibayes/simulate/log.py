@@ -13,6 +13,7 @@ import numpy as np
 from ase import units
 
 from equibayes.errors import InputError
+from equibayes.simulate.bias import of_the_model
 from equibayes.simulate.trust import Trust
 from equibayes.simulate.watch import Observation
 
@@ -38,12 +39,14 @@ COLUMNS = {
 
 CELL_COLUMNS = {"volume": "Å³", "pressure": "GPa", "a": "Å", "b": "Å", "c": "Å"}
 """Further columns where the cell changes; `pressure` is that of the atoms, with their kinetic part."""
-UNITS = COLUMNS | CELL_COLUMNS
+BIAS_COLUMNS = {"bias": "eV"}
+"""Further columns where the dynamics is biased: `potential` is then that of the model alone."""
+UNITS = COLUMNS | CELL_COLUMNS | BIAS_COLUMNS
 
 
-def columns_for(ensemble: str) -> list[str]:
+def columns_for(ensemble: str, biased: bool = False) -> list[str]:
     """The columns of a new log."""
-    return [*UNITS] if ensemble.startswith("npt") else [*COLUMNS]
+    return [*COLUMNS, *(CELL_COLUMNS if ensemble.startswith("npt") else ()), *(BIAS_COLUMNS if biased else ())]
 
 
 def columns_in(text: str) -> list[str]:
@@ -70,7 +73,7 @@ def header(trust: Trust, deviation: str, columns: Sequence[str] = tuple(COLUMNS)
 
 def line(now: Observation, columns: Sequence[str] = tuple(COLUMNS)) -> str:
     """The line of one frame."""
-    results, deviation = now.results, now.deviation
+    results, deviation = of_the_model(now.results), now.deviation
     kinetic, devi = float(now.atoms.get_kinetic_energy()), (deviation.largest, deviation.mean, deviation.smallest)
     words = (
         f"{now.step:9d} {now.time_fs:12.3f} {now.temperature:10.3f} {results['energy']:18.8f} {kinetic:14.8f} "
@@ -84,6 +87,8 @@ def line(now: Observation, columns: Sequence[str] = tuple(COLUMNS)) -> str:
         volume, lengths = float(now.atoms.get_volume()), now.atoms.cell.lengths()
         pressure = pressure_of(volume, kinetic, results["stress"])
         words += f" {volume:14.6f} {pressure:12.6f} {' '.join(f'{length:12.6f}' for length in lengths)}"
+    if "bias" in columns:
+        words += f" {results.get('bias', 0.0):14.8f}"
     return f"{words}\n"
 
 

@@ -30,6 +30,7 @@ from equibayes.errors import InputError
 from equibayes.files import RESUME, lock, make_folder, remedy, remove_leftovers
 from equibayes.run.interrupt import Interrupted, collected_signals
 from equibayes.run.progress import Display, Silent
+from equibayes.simulate.bias import of_the_model
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.integrators import Conditions, Integrator
 from equibayes.simulate.oracle import Oracle, Query
@@ -87,7 +88,7 @@ def run_md(
         raise InputError(f"steps {steps}: must be at least 1")
     check_trajectory(output, resume=resume, overwrite=overwrite)
     identity = _identity(calculator, start, conditions, watch) | (oracle.identity if oracle else {})
-    reporter = MdReporter(output, steps, conditions, watch, identity, display)
+    reporter = MdReporter(output, steps, conditions, watch, identity, display, biased=calculator.bias is not None)
     simulation = _Simulation(calculator, start, conditions, watch, reporter, oracle)
     simulation.atoms.get_forces()  # reports a faulty start before anything is written
     with lock(make_folder(reporter.folder)), remedy(RESUME):
@@ -209,7 +210,7 @@ class _Simulation:
             ending = self._ask(now)
         if self.reporter.regular(self.step) and np.isfinite(now.results["forces"]).all():
             self.atoms.get_forces()  # those that the next step starts from: of the new calculator, if there is one
-            self.reporter.frame(now, self.calculator.results)
+            self.reporter.frame(now, of_the_model(self.calculator.results))
         return ending
 
     def _observe(self) -> Observation:
@@ -231,7 +232,8 @@ class _Simulation:
         """Send a candidate to the oracle, and continue with its reply."""
         assert self.oracle is not None
         try:
-            reply = self.oracle.answer(Query(self.asked, self.step, self.atoms.copy(), now.results, now.deviation))
+            results = of_the_model(now.results)
+            reply = self.oracle.answer(Query(self.asked, self.step, self.atoms.copy(), results, now.deviation))
         except Interrupted as stop:  # while it learned; the step to report is ours
             raise Interrupted(stop.signal, self.step) from stop
         self.asked += 1
@@ -266,4 +268,5 @@ def _identity(calculator: Calculator, start: Atoms, conditions: Conditions, watc
         "trust-lo": levels["lower"],
         "trust-hi": levels["upper"],
         **(novel if posterior.novelty else {}),  # runs of early versions have none
+        **({} if calculator.bias is None else {"bias": calculator.bias}),
     }

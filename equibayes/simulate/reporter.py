@@ -55,7 +55,15 @@ class MdReporter:
     """
 
     def __init__(
-        self, output: Path, steps: int, conditions: Conditions, watch: Watch, identity: dict[str, Any], display: Display
+        self,
+        output: Path,
+        steps: int,
+        conditions: Conditions,
+        watch: Watch,
+        identity: dict[str, Any],
+        display: Display,
+        *,
+        biased: bool = False,
     ) -> None:
         self.output, self.folder, self.steps = output, folder_of(output), steps
         self.conditions, self.watch, self.identity, self.display = conditions, watch, identity, display
@@ -64,7 +72,7 @@ class MdReporter:
         self.last_candidate: int | None = None
         self.last_state = "trusted"
         self.saved_step: int | None = None
-        self.columns = log.columns_for(conditions.ensemble)
+        self.columns = log.columns_for(conditions.ensemble, biased)
         self._files: dict[str, ResumableFile] = {}
         self._plotted = time.monotonic()
 
