@@ -40,6 +40,8 @@ examples:
       --labeller gfn2-xtb --data train.xyz               learn on the fly: label uncertain frames and continue
   equibayes md out.posterior start.xyz -o obs.xyz --steps 20000 --temperature 300 \\
       --observe "distance 0 1" --observe "rdf O H"
+  equibayes md out.posterior start.xyz -o far.xyz --steps 20000 --temperature 600 --bias 4 --trust-lo 3x \
+      --on-uncertain write                               dynamics that seeks uncertain structures
 
 The deviation of an atom is the root mean square of its three force σ.  Between the trust levels a frame is a
 candidate for labelling; above the upper level it has exploded and is never kept.  The novelty of an atom tells how far
@@ -122,6 +124,8 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
         "can be repeated.  All but the energy need one more simulation per sample",
     )
     add_number(observe, "--discard", 0, "n", "steps at the start to leave out of observables")
+    weights = "from the trajectory alone, by weights of its frames for every sample, instead of further simulations"
+    observe.add_argument("--reweight", action="store_true", help=weights)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -185,6 +189,7 @@ def run(arguments: argparse.Namespace) -> int:
                 arguments.output,
                 every=arguments.every,
                 discard=arguments.discard,
+                reweight=arguments.reweight,
                 display=display,
             )
     except Interrupted as stop:
