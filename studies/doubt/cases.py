@@ -46,6 +46,10 @@ class Case:
     data: Dataset
     probes: dict[str, Dataset]
 
+    def fingerprints(self) -> dict[str, str]:
+        """What was used, for the record."""
+        return {name: frames.fingerprint() for name, frames in {"data": self.data, **self.probes}.items()}
+
 
 def make_case(name: str, folder: Path, data: Path | None = None) -> Case:
     """With labels from the folder where they are there.  data: folder with rmd17_malonaldehyde.npz and its splits."""
