@@ -43,6 +43,7 @@ OF_FRAMES: dict[str, tuple[str, str, Value]] = {
 }
 OF_ATOMS: dict[str, tuple[str, str, Value]] = {
     "atom_sigma": ("eV/Å", "σ of the force, root mean square of its components", lambda a: a.arrays["atom_sigma"]),
+    "novelty": ("", "distance from what was learned, of which 1 is the edge", lambda a: a.arrays["novelty"]),
     "force_error": (
         "eV/Å",
         "error of the force, root mean square of its components",

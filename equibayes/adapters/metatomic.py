@@ -59,7 +59,7 @@ class _Recorded(torch.nn.Module):
         geometry = edge_geometry(graph.vector, l_max)
         harmonics = geometry.harmonics.to(weights["embedding"]).expand(chains, -1, -1, -1)
         length = geometry.length.expand(chains, -1, -1)
-        energies, features = self.model.network.atomic_energies(weights, graph, length, harmonics)
+        energies, features, _ = self.model.network.atomic_energies(weights, graph, length, harmonics)
         return energies, head(ENERGY_HEAD, weights, features).double()
 
 

@@ -13,6 +13,7 @@ The forward pass gives, for S systems with N atoms in all,
 | energy_std, _epistemic, _aleatoric | [S]       | eV    | total, spread of the samples, noise             |
 | forces_std, _epistemic, _aleatoric | [N, 3]    | eV/Å  |                                                 |
 | stress_std                         | [S, 3, 3] | eV/Å³ |                                                 |
+| novelty                            | [N]       |       | 1 is the edge of what was learned, NaN: unknown |
 
 All systems are evaluated together, by the engine that all predictions use.  torch-sim's reporter can write any of the
 results, which costs no second evaluation: `prop_calculators={10: {"sigma": lambda state, model:
@@ -77,6 +78,7 @@ class TorchSimModel(ModelInterface):
         predictions = self._predictions(_structures(state))
         results = {name: np.array([getattr(each, name) for each in predictions]) for name in OF_SYSTEMS}
         results |= {name: np.concatenate([getattr(each, name) for each in predictions]) for name in OF_ATOMS}
+        results["novelty"] = np.concatenate([_novelty(each) for each in predictions])
         if self._compute_stress:
             results |= {name: np.stack([_of_cell(each, name) for each in predictions]) for name in OF_CELLS}
         return {name: torch.from_numpy(values).to(self._device, self._dtype) for name, values in results.items()}
@@ -101,6 +103,11 @@ def _structures(state: "SimState | dict[str, Any]") -> list[Structure]:
         Structure(numbers[first:end], positions[first:end], cell.T * periodic.any(), periodic)
         for first, end, cell in zip([0, *last], last, cells)
     ]
+
+
+def _novelty(prediction: Prediction) -> np.ndarray:
+    """[n]"""
+    return np.full(len(prediction.forces), np.nan) if prediction.novelty is None else prediction.novelty
 
 
 def _of_cell(prediction: Prediction, name: str) -> np.ndarray:

@@ -22,7 +22,7 @@ from equibayes.data.graph import Graph
 from equibayes.data.resident import Labels, ResidentData
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.sample import gather, sample_chains
+from equibayes.posterior.sample import finished, sample_chains
 from equibayes.run import Run
 from equibayes.run.chains import Chains, make_chains
 from equibayes.run.prepare import Prepared, prepare
@@ -89,7 +89,7 @@ def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleCo
 
 
 def _finish(kind: str, prepared: Prepared, chains: Chains, state: RunState, samples: int) -> Posterior:
-    posterior = gather(prepared, state)
+    posterior = finished(prepared, state, chains.device)
     if kind == "dropout":
         # one network, whose k members are k random masks
         rows = torch.zeros(samples, dtype=torch.int64)

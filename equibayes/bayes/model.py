@@ -32,6 +32,7 @@ class ModelOutput:
     log_sigma_stress [K, B]          ln(σ_S / (eV/Å³)), see `likelihood.STRESS_COMPONENTS`; NaN where there is no
                                      volume, or where the model does not learn stress
     features         [K, N, C]
+    invariants       [1, N, S]       scalars after every block of the first weight set (see posterior/novelty.py)
     """
 
     energy: torch.Tensor
@@ -41,6 +42,7 @@ class ModelOutput:
     log_sigma_forces: torch.Tensor
     log_sigma_stress: torch.Tensor
     features: torch.Tensor
+    invariants: torch.Tensor
 
     @property
     def sigma_energy(self) -> torch.Tensor:
@@ -118,4 +120,5 @@ class StochasticModel:
                 log_sigma_forces=log_sigma_forces(weights, base.features),
                 log_sigma_stress=log_sigma_stress(weights, base.features, graph) if self.learns_stress else unknown,
                 features=base.features,
+                invariants=base.invariants,
             )

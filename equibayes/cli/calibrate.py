@@ -13,10 +13,12 @@ from equibayes.errors import InputError
 from equibayes.evaluation.print_tables import Table
 from equibayes.files import check_target
 from equibayes.plural import counted
+from equibayes.posterior import file
 from equibayes.posterior.calibrate import calibrate, store
 from equibayes.posterior.calibration import METHODS, Calibrated, Calibration
-from equibayes.posterior.file import load
-from equibayes.posterior.seen import marks_of, unseen
+from equibayes.posterior.file import Posterior, load
+from equibayes.posterior.fit_novelty import FEWEST_FRAMES, with_novelty
+from equibayes.posterior.seen import marks_of, split_known, unseen
 from equibayes.run.progress import watched
 
 HELP = "rescale uncertainties to fit the errors on validation frames"
@@ -29,6 +31,7 @@ examples:
   equibayes calibrate out.posterior validation.xyz
   equibayes calibrate out.posterior train.xyz -o calibrated.posterior   uses the frames of train.xyz that were held back
   equibayes calibrate out.posterior --remove
+  equibayes calibrate out.posterior train.xyz --novelty
 
 methods, for energies, forces and stress separately:
   none      σ as predicted by the model
@@ -37,7 +40,12 @@ methods, for energies, forces and stress separately:
   species   one factor for every element (forces)
   monotone  a rising curve from σ to σ
   auto      the simplest that is clearly better on frames left out of its fit
+
+Novelty tells how far an atom is from all that was learned.  sample fits it; --novelty does so for a file of an earlier
+version, or of another program, from the frames of DATA that the posterior learned from.
 """
+MOST_HELD = 1000
+"""Frames that were not learned from, which help to find the edge."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +54,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="CALIBRATED.posterior", help="file to write (default: in place)")
     parser.add_argument("--method", choices=["auto", *METHODS], default="auto", metavar="NAME", help="default auto")
     parser.add_argument("--remove", action="store_true", help="remove the calibration from the file")
+    novelty = "fit the novelty to the training frames in DATA instead, and leave the calibration as it is"
+    parser.add_argument("--novelty", action="store_true", help=novelty)
     parser.add_argument("--overwrite", action="store_true", help="replace an existing CALIBRATED.posterior")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON, in eV and Å")
     add_device_options(parser)
@@ -64,6 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
         print("null" if arguments.json else f"{done}; {target} written")
         return 0
     device = chosen_device(arguments)
+    if arguments.novelty:
+        return _fit_novelty(posterior, arguments, target, device)
     data, note = unseen(marks_of(posterior), _labelled(arguments))
     progress = partial(watched, what=data.name, total=len(data))
     after = calibrate(posterior, data, method=arguments.method, device=device, progress=progress)
@@ -76,6 +88,25 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"note: {note}")
     print("\n".join(report(Calibration.from_dict(after.calibration), max_k=len(posterior))))
     print(f"calibration stored in {target}")
+    return 0
+
+
+def _fit_novelty(posterior: Posterior, arguments: argparse.Namespace, target: Path, device: str) -> int:
+    """Store the posterior with its novelty."""
+    data = read(arguments.data, require_labels=False, **reading_options(arguments))
+    known, held = split_known(marks_of(posterior), data)
+    if len(known) < FEWEST_FRAMES:
+        raise InputError(
+            f"{data.name}: the posterior learned from {len(known) or 'none'} of these frames, {FEWEST_FRAMES} are needed; "
+            "give the file that it was sampled from"
+        )
+    found = with_novelty(posterior, known, held[:MOST_HELD], device=device).novelty
+    assert found is not None
+    header, tensors = file.read(arguments.posterior)
+    file.write(target, header | {"novelty": found.about}, tensors | found.tensors())
+    print(
+        json.dumps(found.about) if arguments.json else f"novelty of {counted(len(known), 'frame')} stored in {target}"
+    )
     return 0
 
 

@@ -79,7 +79,7 @@ def _add_selection_options(parser: argparse.ArgumentParser) -> None:
     kinds = (
         "sigma: largest σ; bald: most information (default); stress: largest σ of the stress; diversity: far from all "
     )
-    kinds += "labelled; random: a control"
+    kinds += "labelled; novelty: furthest from what was learned; random: a control"
     group.add_argument("--select", dest="kind", metavar="KIND", help=kinds)
     group.add_argument(
         "--mode", metavar="MODE", help="batch: do not count the same information twice (default); structure"

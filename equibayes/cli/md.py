@@ -1,12 +1,18 @@
 """`equibayes md OUT.posterior START.xyz -o TRAJ.xyz`: molecular dynamics with uncertainties."""
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from equibayes.cli.device import chosen_device
 from equibayes.cli.outputs import check_output
 from equibayes.cli.parser import add_chemiscope_option, add_number, add_reading_options, reading_options
-from equibayes.cli.potential import add_deviation_option, add_potential_options, add_trust_options
+from equibayes.cli.potential import (
+    add_deviation_option,
+    add_novelty_options,
+    add_potential_options,
+    add_trust_options,
+    novelty_levels,
+)
 from equibayes.cli.settings import given
 from equibayes.config import parse_overrides
 from equibayes.data import read
@@ -34,10 +40,13 @@ examples:
       --labeller gfn2-xtb --data train.xyz               learn on the fly: label uncertain frames and continue
   equibayes md out.posterior start.xyz -o obs.xyz --steps 20000 --temperature 300 \\
       --observe "distance 0 1" --observe "rdf O H"
+  equibayes md out.posterior start.xyz -o far.xyz --steps 20000 --temperature 600 --bias 4 --trust-lo 3x \
+      --on-uncertain write                               dynamics that seeks uncertain structures
 
 The deviation of an atom is the root mean square of its three force σ.  Between the trust levels a frame is a
-candidate for labelling; above the upper level it has exploded and is never kept.  A σ that is not finite means that
-the model does not know.
+candidate for labelling; above the upper level it has exploded and is never kept.  The novelty of an atom tells how far
+its environment is from all that was learned; beyond 1 a frame is a candidate whatever σ is, and beyond 3, or where a σ
+is not finite, the model does not know.
 
 The folder TRAJ-md beside TRAJ.xyz contains md.log (max_devi_f, avg_devi_f, min_devi_f …), md.svg, candidates.xyz,
 summary.json and the state for --resume; with a labeller also labels.xyz, asked.json and a folder for every label.
@@ -85,6 +94,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add_watch_options(parser: argparse.ArgumentParser) -> None:
     watch = parser.add_argument_group("uncertainty")
     add_trust_options(watch)
+    add_novelty_options(watch)
     watch.add_argument(
         "--on-uncertain",
         choices=list(ON_UNCERTAIN),
@@ -100,6 +110,8 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
         "refer to DATA, otherwise to START.xyz",
     )
     add_deviation_option(watch)
+    bias = "lower the energy by s times its σ over the samples, so that uncertain structures are found sooner (s of 1 to 10)"
+    watch.add_argument("--bias", type=float, metavar="s", help=bias)
     add_number(watch, "--every", 10, "n", "steps between frames and log lines")
     add_number(watch, "--save-every", 100, "n", "steps between saved states for --resume")
     add_number(watch, "--candidate-gap", 10, "n", "smallest number of steps between candidates")
@@ -113,6 +125,8 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
         "can be repeated.  All but the energy need one more simulation per sample",
     )
     add_number(observe, "--discard", 0, "n", "steps at the start to leave out of observables")
+    weights = "from the trajectory alone, by weights of its frames for every sample, instead of further simulations"
+    observe.add_argument("--reweight", action="store_true", help=weights)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -135,7 +149,11 @@ def run(arguments: argparse.Namespace) -> int:
     conditions = Conditions(**given(arguments, names))
     device = chosen_device(arguments)
     posterior = load(arguments.posterior)
-    trust = Trust.of(arguments.trust_lo, arguments.trust_hi, posterior)
+    trust = Trust.of(arguments.trust_lo, arguments.trust_hi, posterior, novelty_levels(arguments))
+    if arguments.bias and arguments.on_uncertain == "learn":
+        raise InputError(
+            "--bias: not with --on-uncertain learn, which changes the potential; label the candidates first"
+        )
     asks = arguments.on_uncertain in ("label", "learn")
     options = given(arguments, ("deviation", "every", "save_every", "candidate_gap"))
     watch = Watch(trust, "label" if asks else arguments.on_uncertain, **options)
@@ -174,6 +192,7 @@ def run(arguments: argparse.Namespace) -> int:
                 arguments.output,
                 every=arguments.every,
                 discard=arguments.discard,
+                reweight=arguments.reweight,
                 display=display,
             )
     except Interrupted as stop:
@@ -201,10 +220,15 @@ def velocity_words(start: "Atoms", conditions: "Conditions", name: str) -> str:
 def _calculator(
     posterior: Posterior, arguments: argparse.Namespace, device: str, members: bool = False
 ) -> "Calculator":
+    from equibayes.simulate.bias import BiasedCalculator
     from equibayes.simulate.calculator import Calculator
 
     k = None if arguments.k is None or arguments.k == len(posterior) else arguments.k
-    return Calculator(posterior, device=device, dtype=arguments.dtype, k=k, members=members)
+    # the simulation itself judges every frame
+    options: dict[str, Any] = {"device": device, "dtype": arguments.dtype, "k": k, "novelty": (None, None)}
+    if arguments.bias and not members:
+        return BiasedCalculator(posterior, strength=arguments.bias, **options)
+    return Calculator(posterior, members=members, **options)
 
 
 def _oracle(arguments: argparse.Namespace, posterior: Posterior, device: str) -> "LabelCandidates | None":

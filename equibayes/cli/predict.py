@@ -19,6 +19,7 @@ from equibayes.files import check_target
 from equibayes.plural import counted
 from equibayes.posterior.extxyz import write_predictions
 from equibayes.posterior.file import load
+from equibayes.posterior.novelty import NO_NOVELTY, NOVELTY
 from equibayes.posterior.predict import Prediction, predict
 from equibayes.run.progress import watched
 
@@ -38,6 +39,8 @@ OUT.xyz holds energy, forces (and stress of periodic structures) where ASE looks
   stress_std, stress_epistemic, stress_aleatoric       in the comment line, of periodic structures
   pressure_std                                         likewise, of the mean pressure
   atom_sigma                                           one column, to colour atoms by
+  novelty                                              one column: how far the atom is from all that was learned, 1 is
+                                                       the edge
 Labels of the input are kept as REF_energy, REF_forces, REF_stress.
 """
 
@@ -93,15 +96,18 @@ def run(arguments: argparse.Namespace) -> int:
             f"note: left out {frames.total - count} of {counted(frames.total, 'frame')}: free atoms (config_type=IsolatedAtom)"
         )
     print(f"{counted(count, 'frame')} written to {target}\n{seen}")
+    if posterior.novelty is None:
+        print(f"note: {NO_NOVELTY}")
     return 0
 
 
 class _Seen:
-    """The largest uncertainty so far, and where; energies that are defined only up to a constant."""
+    """The largest uncertainty and novelty so far, and where; energies that are defined only up to a constant."""
 
     def __init__(self) -> None:
         self.sum_of_squares, self.components, self.largest, self.where = 0.0, 0, -1.0, ""
         self.adrift, self.first_adrift = 0, ""
+        self.frames, self.novel, self.novelty, self.novel_where = 0, 0, 0.0, ""
 
     def watch(self, predicted: Iterable[tuple[Structure, Prediction]]) -> Iterator[tuple[Structure, Prediction]]:
         for structure, prediction in predicted:
@@ -111,11 +117,22 @@ class _Seen:
             largest = float(sigma.max())
             if not largest <= self.largest:  # also where it is not a number
                 self.largest, self.where = largest, structure.source
+            if prediction.novelty is not None:
+                self._add(float(prediction.novelty.max()), structure)
             if not prediction.energy_known:
                 self.adrift, self.first_adrift = self.adrift + 1, self.first_adrift or structure.source
             yield structure, prediction
 
+    def _add(self, novelty: float, structure: Structure) -> None:
+        self.frames, self.novel = self.frames + 1, self.novel + (novelty >= NOVELTY[0])
+        if novelty > self.novelty:
+            self.novelty, self.novel_where = novelty, structure.source
+
     def __str__(self) -> str:
         typical = 1000 * float(np.sqrt(self.sum_of_squares / self.components))
         largest = f"at most {1000 * self.largest:.1f} meV/Å in {self.where}"
-        return f"σ of force components {typical:.1f} meV/Å (RMS), {largest}"
+        lines = [f"σ of force components {typical:.1f} meV/Å (RMS), {largest}"]
+        if self.frames:
+            share = f"{self.novel} of {counted(self.frames, 'frame')} beyond what was learned (novelty above {NOVELTY[0]:g})"
+            lines.append(f"{share}; novelty at most {self.novelty:.2f} in {self.novel_where}")
+        return "\n".join(lines)

@@ -21,10 +21,13 @@ Start one process per processor or GPU: i-PI distributes the beads among them.  
 
 START.xyz gives the elements, in the order of the atoms in i-PI, and the periodic directions; positions and cell come
 from i-PI.  Uncertainties are sent as i-PI's extras, a JSON text with energy_std, energy_epistemic (eV), pressure_std
-(eV/Å³), max_devi_f, avg_devi_f, min_devi_f, and devi_f of each atom (eV/Å).  To write them to a file, add to
-input.xml:
+(eV/Å³), max_devi_f, avg_devi_f, min_devi_f, and devi_f of each atom (eV/Å); max_novelty, and novelty of each atom.
+To write them to a file, add to input.xml:
 
   <trajectory filename='sigma' stride='10' extra_type='max_devi_f'> extras </trajectory>
+
+--committee adds committee_pot, committee_force and committee_virial of the samples, in atomic units, for i-PI's
+<ffcommittee> with parse_json='true': its weighted baseline, and reweighting by i-pi-committee-reweight.
 """
 
 
@@ -36,6 +39,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--host", default="localhost", metavar="HOST", help="default localhost")
     where.add_argument("--port", type=int, metavar="N", help="default 31415")
     add_number(where, "--wait", 60.0, "s", "seconds to wait for the other program")
+    committee = "also send energy, forces and virial of every sample, as a committee of i-PI"
+    parser.add_argument("--committee", action="store_true", help=committee)
     add_deviation_option(parser)
     add_potential_options(parser)
 
@@ -53,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         posterior = posterior.subset(arguments.k)
     start = start_structure(arguments.start, posterior)
     evaluator = Evaluator(posterior, chosen_device(arguments), arguments.dtype, SKIN)
-    client = Client(evaluator, start, arguments.deviation)
+    client = Client(evaluator, start, arguments.deviation, committee=arguments.committee)
     line = connect(arguments.host, arguments.port, arguments.unix, arguments.wait)
     print("connected", flush=True)
     count, largest, began = 0, 0.0, time.monotonic()

@@ -28,6 +28,7 @@ class DynamicsOutput:
     log_sigma_virial: (
         np.ndarray
     )  # [k] ln(σ_S V / eV): of the stress, before it is divided by the volume; NaN: not learned
+    invariants: np.ndarray  # [n, S] of the first sample, float32
 
 
 @dataclass(frozen=True)

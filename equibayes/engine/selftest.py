@@ -56,7 +56,7 @@ from equibayes.sampling.schedule import StepPlan
 LIMITS = {"float32": 1e-5, "tf32x3": 3e-5, "bf16x3": 5e-4, "mixed": 5e-4, "tf32": 3e-2}
 GRADIENT_LIMITS = LIMITS | {"mixed": LIMITS["tf32"]}
 DEVIATIONS = {"ln σ of forces": "log_sigma_forces", "ln σ of energies": "log_sigma_energy"}
-PREDICTIONS = {"energies": "energy", "forces": "forces"} | DEVIATIONS
+PREDICTIONS = {"energies": "energy", "forces": "forces", "invariants": "invariants"} | DEVIATIONS
 EVALUATION = {"û": "potential", "ln p": "log_likelihood", "force error": "force_mae"}
 
 

@@ -113,6 +113,10 @@ COLUMNS: dict[str, Column] = {
         *_of_stress(),
         *_of_ranking("stress", "-S"),
         Column("per_atom.force_auc", "ROC AUC of atoms", "", 1, ".3f", "high"),
+        Column("novel_frame_share", "novel frames", "%", 100, ".1f"),
+        Column("novel_atom_share", "novel atoms", "%", 100, ".2f"),
+        Column("novelty_auc", "ROC AUC of novelty", "", 1, ".3f", "high"),
+        Column("novelty_spearman", "Spearman of novelty", "", 1, ".3f", "high"),
     )
 }
 

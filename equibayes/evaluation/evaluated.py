@@ -35,6 +35,7 @@ class Evaluated:
     stress_true, stress_mean, stress_sigma, stress_epistemic, stress_aleatoric  [F, 6] xx, yy, zz, yz, xz, xy; true is
                                 NaN without label, all without volume; [0, 6] where no frame has a label
     number [A] atomic numbers;  frame [A] which frame an atom belongs to
+    novelty [A]                 how far each atom is from all that was learned; None: not known
     note                        about frames that the posterior learned from
     """
 
@@ -59,6 +60,7 @@ class Evaluated:
     stress_sigma: np.ndarray = field(default_factory=no_stress)
     stress_epistemic: np.ndarray = field(default_factory=no_stress)
     stress_aleatoric: np.ndarray = field(default_factory=no_stress)
+    novelty: np.ndarray | None = None
 
     @property
     def energy_error(self) -> np.ndarray:
@@ -74,6 +76,15 @@ class Evaluated:
     def stress_error(self) -> np.ndarray:
         """[F, 6] eV/Å³, prediction minus label."""
         return self.stress_mean - self.stress_true
+
+    @property
+    def frame_novelty(self) -> np.ndarray | None:
+        """[F], the largest of each frame's atoms."""
+        if self.novelty is None:
+            return None
+        largest = np.zeros(len(self.structures))
+        np.maximum.at(largest, self.frame, self.novelty)
+        return largest
 
     @property
     def energies_adrift(self) -> int:
@@ -145,6 +156,7 @@ def collect(name: str, k: int, structures: Sequence[Structure], predictions: Seq
     # an energy that is defined only up to a constant cannot be compared with a label
     energies = [s.energy if p.energy_known else None for s, p in zip(structures, predictions)]
     forces = [np.full((len(s), 3), np.nan) if s.forces is None else s.forces for s in structures]
+    novelty = [p.novelty for p in predictions if p.novelty is not None]
     return Evaluated(
         name=name,
         k=k,
@@ -153,6 +165,7 @@ def collect(name: str, k: int, structures: Sequence[Structure], predictions: Seq
         force_true=np.concatenate(forces),
         number=np.concatenate([s.numbers for s in structures]),
         frame=np.repeat(np.arange(len(structures)), [len(s) for s in structures]),
+        novelty=np.concatenate(novelty) if novelty else None,
         **predicted,
     )
 

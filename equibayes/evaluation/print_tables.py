@@ -57,6 +57,7 @@ STRESS_CALIBRATION = select(
     "stress_coverage_50 stress_coverage_68 stress_coverage_90 stress_coverage_95 stress_auc stress_outlier_share "
     "stress_miscalibration_area stress_ence stress_spearman stress_epistemic_share"
 )
+NOVELTY = select("novel_frame_share novel_atom_share novelty_auc per_atom.force_auc novelty_spearman")
 SPECIES = select("n_atoms force_mae force_rmse force_sharpness force_coverage_68 force_coverage_95 force_auc")
 
 
@@ -85,6 +86,9 @@ def tables(metrics: Values) -> Iterator[Table]:
         yield _table("Stress in GPa, six elements: errors, root mean square σ, CRPS", ["data", "k"], stressed, STRESS)
         inside = "Stress: % of errors within the intervals that should contain 50 … 95 %; outliers (above 3 times the MAE, %)"
         yield _table(f"{inside}; calibration; epistemic % of σ²", ["data", "k"], stressed, STRESS_CALIBRATION)
+    if any(values.get("novel_frame_share") is not None for _, values in rows):
+        title = "Novelty: % beyond what was learned; finding atoms with large errors by novelty, and by σ"
+        yield _table(title, ["data", "k"], rows, NOVELTY)
     species = [([name, s], each) for name, by_k in data.items() for s, each in _largest(by_k)["per_species"].items()]
     if forces and len(species) > len(data):
         yield _table("By species, meV/Å, largest k", ["data", "species"], species, SPECIES)

@@ -6,8 +6,10 @@
 `force_…` is taken over force components, `energy_…` over whole structures and, where there are labels, `stress_…` over
 the six elements of the stress, all in eV and Å; `gpa` repeats what of these has a unit, in GPa.  `per_atom` takes the
 error of an atom as a vector (and that of an energy divided by its atoms), `per_species` splits the components by
-element, `kcal_mol` repeats what has a unit in the paper's.  A metric without a value is null, and `reasons` says why.
-`note` tells of frames that the posterior learned from, if there are any.
+element, `kcal_mol` repeats what has a unit in the paper's.  `novel_…_share` are the frames and atoms beyond what was
+learned (novelty above 1); `novelty_auc` and `novelty_spearman` compare the novelty of an atom with its error.  A metric
+without a value is null, and `reasons` says why.  `note` tells of frames that the posterior learned from, if there are
+any.
 """
 
 import math
@@ -23,6 +25,7 @@ from equibayes.evaluation import calibration_metrics as calibration
 from equibayes.evaluation import density, metrics
 from equibayes.evaluation.evaluated import Evaluated
 from equibayes.evaluation.metrics import OUTLIER_MULTIPLE, Undefined
+from equibayes.posterior.novelty import NO_NOVELTY, NOVELTY
 from equibayes.units import GPA, KCAL_PER_MOL
 from equibayes.version import __version__
 
@@ -110,6 +113,7 @@ def measure(result: Evaluated, threshold: float | None = None) -> Values:
         _note(values, reasons, component_metrics("stress", stress_error, stress_sigma, limits.stress))
         _note(values, reasons, _stress_shares(result, with_stress, limits))
         values["gpa"] = in_unit(values, GPA, "stress")
+    _note(values, reasons, _novelty(result, known, limits))
     if not labelled.any() and any(s.energy is not None for s in result.structures):
         why = "energies of these molecules are known only up to a constant: none was in the training set"
         reasons.update({key: why for key in reasons if key.startswith("energy_")})
@@ -184,6 +188,23 @@ def _stress_shares(result: Evaluated, labelled: np.ndarray, limits: Limits) -> d
     return {
         "stress_outlier_share": lambda: _outlier_share(result.stress_error[labelled], limits.stress),
         "stress_epistemic_share": lambda: _epistemic_share(epistemic, whole),
+    }
+
+
+def _novelty(result: Evaluated, known: np.ndarray, limits: Limits) -> dict[str, Metric]:
+    """Of novelty itself, and of the lengths of force errors in its light."""
+
+    def values(of: np.ndarray | None) -> np.ndarray:
+        if of is None:
+            raise Undefined(NO_NOVELTY)
+        return of
+
+    length = np.linalg.norm(result.force_error[known], axis=1)
+    return {
+        "novel_frame_share": lambda: float((values(result.frame_novelty) >= NOVELTY[0]).mean()),
+        "novel_atom_share": lambda: float((values(result.novelty) >= NOVELTY[0]).mean()),
+        "novelty_auc": lambda: metrics.outlier_auc(length, values(result.novelty)[known], limits.vector),
+        "novelty_spearman": lambda: metrics.spearman(length, values(result.novelty)[known]),
     }
 
 

@@ -7,6 +7,8 @@ import torch
 
 from equibayes.data.graph import concatenate, graph_of
 from equibayes.data.structures import Structure
+from equibayes.learning.environments import Spread
+from equibayes.learning.information import best_of
 from equibayes.posterior.file import Posterior
 
 AT_ONCE = 32
@@ -34,7 +36,11 @@ def descriptors(
 
 
 def farthest_points(
-    points: np.ndarray, weight: np.ndarray, count: int, known: np.ndarray | None = None
+    points: np.ndarray,
+    weight: np.ndarray,
+    count: int,
+    known: np.ndarray | None = None,
+    spread: Spread | None = None,
 ) -> tuple[list[int], list[float]]:
     """Indices of `count` points [n, d], each with the largest weight times distance to those chosen before and to
     `known` [m, d].
@@ -50,9 +56,7 @@ def farthest_points(
     values: list[float] = []
     while len(chosen) < min(count, len(points)):
         value = weight * distance if np.isfinite(distance).all() else np.asarray(weight, dtype=np.float64)
-        value = np.where(np.isin(np.arange(len(points)), chosen), -np.inf, value)
-        best = int(np.argmax(value))
+        best = best_of(value, chosen, spread)
         values.append(float(value[best]) if np.isfinite(distance).all() else float("inf"))
-        chosen.append(best)
         distance = np.minimum(distance, np.linalg.norm(points - points[best], axis=1) / scale)
     return chosen, values

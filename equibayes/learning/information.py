@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from equibayes.learning.environments import Spread
 from equibayes.simulate.trust import Deviation
 
 
@@ -37,10 +38,12 @@ def information(z: np.ndarray) -> float:
     return _half_log_det(np.eye(len(z)) + z @ z.T / len(z))
 
 
-def greedy_information(structures: Sequence[np.ndarray], count: int) -> tuple[list[int], list[float]]:
+def greedy_information(
+    structures: Sequence[np.ndarray], count: int, spread: Spread | None = None
+) -> tuple[list[int], list[float]]:
     """Indices of a batch in the order of choice, and the information that each added, in nats.
 
-    structures: Z [k, 3n] of each candidate.
+    structures: Z [k, 3n] of each candidate;  spread: keeps them apart.
     """
     grams = [z @ z.T / len(z) for z in structures]
 
@@ -48,31 +51,36 @@ def greedy_information(structures: Sequence[np.ndarray], count: int) -> tuple[li
         before = _half_log_det(known)
         return [_half_log_det(known + gram) - before for gram in grams]
 
-    return _greedy(structures, count, added)
+    return _greedy(structures, count, added, spread)
 
 
 def greedy_sigma(
-    structures: Sequence[np.ndarray], aleatoric: Sequence[np.ndarray], count: int
+    structures: Sequence[np.ndarray], aleatoric: Sequence[np.ndarray], count: int, spread: Spread | None = None
 ) -> tuple[list[int], list[float]]:
     """Indices of a batch, each with the largest atomic σ (eV/Å) that remains after labelling those before it.
 
-    structures: Z [k, 3n] of each candidate; aleatoric: its σ_a [n, 3], eV/Å.
+    structures: Z [k, 3n] of each candidate; aleatoric: its σ_a [n, 3], eV/Å;  spread: keeps them apart.
     """
 
     def left(known: np.ndarray) -> list[float]:
         inverse = np.linalg.inv(known)
         return [_largest_left(z, sigma, inverse) for z, sigma in zip(structures, aleatoric, strict=True)]
 
-    return _greedy(structures, count, left)
+    return _greedy(structures, count, left, spread)
 
 
 def greedy_stress(
-    forces: Sequence[np.ndarray], stress: Sequence[np.ndarray], noise: Sequence[float], count: int
+    forces: Sequence[np.ndarray],
+    stress: Sequence[np.ndarray],
+    noise: Sequence[float],
+    count: int,
+    spread: Spread | None = None,
 ) -> tuple[list[int], list[float]]:
     """Indices of a batch, each with the largest σ of the stress that remains after labelling those before it: the root
     mean square over its six components, eV/Å³.
 
-    forces, stress: Z [k, 3n] and [k, 9] of each candidate, whose label has both; noise: aleatoric σ of the stress.
+    forces, stress: Z [k, 3n] and [k, 9] of each candidate, whose label has both; noise: aleatoric σ of the stress;
+    spread: keeps them apart.
     """
 
     def left(known: np.ndarray) -> list[float]:
@@ -80,11 +88,14 @@ def greedy_stress(
         shares = (np.einsum("sc,st,tc->", z, inverse, z) / (6 * len(z)) for z in stress)
         return [sigma * float(np.sqrt(1 + share)) for sigma, share in zip(noise, shares, strict=True)]
 
-    return _greedy([np.hstack(both) for both in zip(forces, stress, strict=True)], count, left)
+    return _greedy([np.hstack(both) for both in zip(forces, stress, strict=True)], count, left, spread)
 
 
 def _greedy(
-    structures: Sequence[np.ndarray], count: int, worth: Callable[[np.ndarray], list[float]]
+    structures: Sequence[np.ndarray],
+    count: int,
+    worth: Callable[[np.ndarray], list[float]],
+    spread: Spread | None,
 ) -> tuple[list[int], list[float]]:
     """Indices and values of a batch; worth: of each structure, given S [k, k] of those chosen before."""
     chosen: list[int] = []
@@ -92,12 +103,21 @@ def _greedy(
     known = np.eye(len(structures[0])) if structures else np.eye(1)
     while len(chosen) < min(count, len(structures)):
         now = np.array(worth(known))
-        now[chosen] = -np.inf
-        best = int(np.argmax(now))
-        chosen.append(best)
+        best = best_of(now, chosen, spread)
         values.append(float(now[best]))
         known = known + structures[best] @ structures[best].T / len(known)
     return chosen, values
+
+
+def best_of(worth: np.ndarray, chosen: list[int], spread: Spread | None = None) -> int:
+    """The best structure that is not chosen and, if possible, repeats none of those; it is added to them."""
+    open_ = ~np.isin(np.arange(len(worth)), chosen)
+    new = open_ if spread is None else open_ & spread.new
+    best = int(np.argmax(np.where(new if new.any() else open_, worth, -np.inf)))
+    chosen.append(best)
+    if spread is not None:
+        spread.choose(best)
+    return best
 
 
 def _largest_left(z: np.ndarray, aleatoric: np.ndarray, inverse: np.ndarray) -> float:

@@ -22,6 +22,7 @@ from equibayes.files import lock, make_folder, remove_leftovers
 from equibayes.labelling.labellers import LabelSource
 from equibayes.learning.curve import write_curve
 from equibayes.learning.diversity import descriptors
+from equibayes.learning.environments import Spread, environments_of
 from equibayes.learning.measure import error_words, errors_on, survey_words
 from equibayes.learning.propose import MdProposer, PoolProposer, Proposer
 from equibayes.learning.resample import resample
@@ -201,7 +202,8 @@ class Learner:
         left = config.per_round if config.budget is None else min(config.per_round, config.budget - len(asked))
         if left < 1:
             return f"the budget of {counted(config.budget or 0, 'label')} is spent"
-        trust = Trust.of(config.select.trust_lo, config.select.trust_hi, posterior)
+        levels = config.select.novelty_lo, config.select.novelty_hi
+        trust = Trust.of(config.select.trust_lo, config.select.trust_hi, posterior, levels)
         seed = int(np.random.SeedSequence([config.sample.seed, following.number]).generate_state(1)[0])
         proposals = self.proposer(posterior, trust, following.path / "md", seed)
         survey, candidates, predictions = self._survey(posterior, proposals, current, trust)
@@ -211,12 +213,6 @@ class Learner:
             return "nothing is left to label: no proposal is a candidate"
         if config.target_sigma is not None and survey["sigma_rms"] <= config.target_sigma:
             return f"σ is below the target of {1e3 * config.target_sigma:g} meV/Å"
-        points: dict[str, Any] = {}
-        if config.select.kind == "diversity":
-            own = [proposals[i] for i in candidates]
-            train, _ = self._parts(current)
-            points["points"] = descriptors(posterior, own, self.device)
-            points["known_points"] = descriptors(posterior, list(train), self.device)
         chosen = select_structures(
             config.select.kind,
             candidates,
@@ -224,11 +220,23 @@ class Learner:
             predictions=predictions,
             mode=config.select.mode,
             seed=[config.sample.seed, following.number],
-            **points,
+            **self._points(current, posterior, [proposals[i] for i in candidates]),
         )
         why = {"kind": config.select.kind, "mode": config.select.mode, "trust": asdict(trust), **survey}
         self._write_choice(following, proposals, chosen, why)
         return None
+
+    def _points(self, current: Round, posterior: Posterior, candidates: list[Structure]) -> dict[str, Any]:
+        """What the selection needs to know of how far structures are from each other."""
+        select, found = self.config.select, dict[str, Any]()
+        if select.kind == "diversity":
+            train, _ = self._parts(current)
+            found["points"] = descriptors(posterior, candidates, self.device)
+            found["known_points"] = descriptors(posterior, list(train), self.device)
+        if select.kind != "random" and select.mode == "batch":
+            environments = environments_of(posterior, candidates, self.device)
+            found["spread"] = None if environments is None else Spread(environments, select.apart)
+        return found
 
     def _survey(
         self, posterior: Posterior, proposals: list[Structure], current: Round, trust: Trust
@@ -238,9 +246,10 @@ class Learner:
         # structures with colliding atoms are not evaluated: they may have thousands of neighbours
         fine = [i for i, structure in enumerate(proposals) if sound(structure, closest)]
         found = dict(zip(fine, predict(posterior, [proposals[i] for i in fine], members=True, device=self.device)))
-        sigma = np.full(len(proposals), np.inf)
-        sigma[fine] = [d.largest for d in deviations(list(found.values()), self.config.select.deviation)]
-        states = screen(proposals, sigma, self._digests(current), trust, closest)
+        sigma, novelty = np.full(len(proposals), np.inf), np.full(len(proposals), np.nan)
+        each = deviations(list(found.values()), self.config.select.deviation)
+        sigma[fine], novelty[fine] = [d.largest for d in each], [d.novelty for d in each]
+        states = screen(proposals, sigma, self._digests(current), trust, closest, novelty)
         candidates = [i for i, state in enumerate(states) if state == "candidate"]
         left = [i for i in fine if states[i] in ("candidate", "known")]
         squares = [float(np.square(found[i].forces_std).mean()) for i in left]
@@ -249,6 +258,7 @@ class Learner:
             "states": {name: states.count(name) for name in STATES},
             "sigma_rms": float(np.sqrt(np.mean(squares))) if left else None,
             "sigma_largest": float(max(sigma[left])) if left else None,
+            "novelty_largest": float(max(novelty[left])) if left and posterior.novelty else None,
         }
         return survey, candidates, [found.get(i) for i in range(len(proposals))]
 

@@ -51,4 +51,5 @@ def error_words(measured: dict[str, Any]) -> str:
 def survey_words(survey: dict[str, Any]) -> str:
     states = ", ".join(f"{count} {name}" for name, count in survey["states"].items() if count)
     sigma = f"; σ up to {1e3 * survey['sigma_largest']:.1f} meV/Å" if survey["sigma_largest"] is not None else ""
-    return f"{survey['proposals']} proposals: {states}{sigma}"
+    novelty = f", novelty up to {survey['novelty_largest']:.2f}" if survey.get("novelty_largest") is not None else ""
+    return f"{survey['proposals']} proposals: {states}{sigma}{novelty}"

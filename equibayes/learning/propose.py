@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class PoolProposer:
 
 
 class MdProposer:
-    """Frames of trajectories with the current posterior; each ends where σ crosses the upper trust level."""
+    """Frames of trajectories with the current posterior; each ends where it explodes or the model does not know."""
 
     def __init__(
         self, starts: Dataset, settings: MdSettings, device: str, say: Callable[[str], None] = lambda _: None
@@ -59,6 +59,7 @@ class MdProposer:
         return found
 
     def __call__(self, posterior: Posterior, trust: Trust, folder: Path, seed: int) -> list[Structure]:
+        from equibayes.simulate.bias import BiasedCalculator
         from equibayes.simulate.calculator import Calculator
         from equibayes.simulate.md import run_md
         from equibayes.simulate.watch import Watch
@@ -67,12 +68,18 @@ class MdProposer:
         # repeated if there are few
         origins = np.linspace(0, len(self.starts) - 1, self.settings.starts).round().astype(int)
         make_folder(folder)
-        calculator = Calculator(posterior, device=self.device)
-        watch = Watch(trust, on_uncertain="write", every=self.settings.every, save_every=self.settings.steps)
+        options: dict[str, Any] = {"device": self.device, "novelty": (None, None)}  # the simulation judges
+        # where the model does not know, forces have little to do with the truth
+        watched = replace(trust, novelty_upper=self.settings.novelty)
+        watch = Watch(watched, on_uncertain="write", every=self.settings.every, save_every=self.settings.steps)
         for number, origin in enumerate(origins):
             path = folder / f"trajectory-{number:02d}.xyz"
             conditions = self.settings.conditions(seed + number)
-            start = self.starts[origin].to_atoms()
+            start, bias = self.starts[origin].to_atoms(), self.settings.bias
+            # one for each trajectory: the bias begins at its start
+            calculator = (
+                BiasedCalculator(posterior, strength=bias, **options) if bias else Calculator(posterior, **options)
+            )
             result = run_md(calculator, start, conditions, self.settings.steps, path, watch=watch, overwrite=True)
             ended = f", {result.ended}" if result.ended else ""
             self.say(f"trajectory {number}: {result.step} of {counted(self.settings.steps, 'step')}{ended}")

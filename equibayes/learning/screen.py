@@ -3,12 +3,12 @@
 | state     |                                                                                     |
 |-----------|-------------------------------------------------------------------------------------|
 | candidate | may be sent                                                                         |
-| known     | σ is below the lower trust level: a label would add little                          |
+| known     | σ and novelty are below their lower levels: a label would add little                |
 | labelled  | has a label already, or failed to be labelled                                       |
 | twin      | has the geometry of an earlier proposal                                             |
 | too close | two atoms are closer than any bond                                                  |
 | exploded  | σ is at or above the upper trust level                                              |
-| unknown   | positions or σ are not finite: never taken for certain, never sent                  |
+| unknown   | positions or σ are not finite, or novelty is at or above its upper level: never sent |
 """
 
 from collections.abc import Collection, Sequence
@@ -31,19 +31,22 @@ def screen(
     asked: Collection[bytes] = (),
     trust: Trust | None = None,
     closest: float = CLOSEST,
+    novelty: Sequence[float] | np.ndarray | None = None,
 ) -> list[str]:
     """The state of each structure.
 
     sigma    [n] eV/Å, the largest deviation of each (see `trust.py`)
+    novelty  [n] the largest novelty of each; None or NaN: not known
     asked    geometry digests of all structures sent to the labeller so far, with or without success
     closest  fraction of the sum of covalent radii
     """
     states: list[str] = []
     seen: set[bytes] = set()
-    for structure, deviation in zip(structures, sigma, strict=True):
+    novel = np.full(len(structures), np.nan) if novelty is None else novelty
+    for structure, deviation, strange in zip(structures, sigma, novel, strict=True):
         digest = structure.geometry_digest()
         state = _geometry_state(structure, digest, asked, seen, closest)
-        states.append(state or _sigma_state(float(deviation), trust or Trust()))
+        states.append(state or _state(float(deviation), float(strange), trust or Trust(novelty_upper=None)))
         seen.add(digest)
     return states
 
@@ -75,8 +78,8 @@ def _geometry_state(
     return "too close" if too_close(structure, closest) else None
 
 
-def _sigma_state(deviation: float, trust: Trust) -> str:
-    state = trust.state(deviation)
+def _state(deviation: float, novelty: float, trust: Trust) -> str:
+    state = trust.state(deviation, novelty)
     if state == "trusted":
         return "candidate" if trust.lower is None else "known"
     return state

@@ -6,9 +6,11 @@
 | bald      | the most information about the posterior | the most information in addition to those before it        |
 | stress    | the largest σ of the stress              | the largest σ that remains after labelling those before it |
 | diversity | –                                        | σ times feature distance from labelled or chosen ones      |
+| novelty   | the largest novelty of an atom           | the largest novelty once those before it are known         |
 | random    | any, as a control                        | the same                                                   |
 
-`screen.py` decides before which structures may be sent at all.
+`screen.py` decides before which structures may be sent at all.  In a batch, a structure all of whose atoms have nearly
+the environments of atoms in those before it waits until nothing else is left (`environments.py`).
 """
 
 from collections.abc import Sequence
@@ -18,12 +20,21 @@ import numpy as np
 
 from equibayes.errors import InputError
 from equibayes.learning.diversity import farthest_points
-from equibayes.learning.information import greedy_information, greedy_sigma, greedy_stress, information, whitened
+from equibayes.learning.environments import Spread
+from equibayes.learning.information import (
+    best_of,
+    greedy_information,
+    greedy_sigma,
+    greedy_stress,
+    information,
+    whitened,
+)
+from equibayes.posterior.novelty import NO_NOVELTY
 from equibayes.posterior.predict import Prediction
 from equibayes.simulate.trust import DEVIATIONS, Deviation
 from equibayes.units import GPA
 
-KINDS = ("sigma", "bald", "stress", "diversity", "random")
+KINDS = ("sigma", "bald", "stress", "diversity", "novelty", "random")
 MODES = ("batch", "structure")
 
 
@@ -38,7 +49,7 @@ class Choice:
 
 def deviations(predictions: Sequence[Prediction], deviation: str = "total") -> list[Deviation]:
     """The deviation of each structure, from its `total` or `epistemic` σ."""
-    return [Deviation.of(getattr(prediction, DEVIATIONS[deviation])) for prediction in predictions]
+    return [Deviation.of(getattr(p, DEVIATIONS[deviation]), p.novelty) for p in predictions]
 
 
 def select_structures(
@@ -51,12 +62,14 @@ def select_structures(
     seed: int | Sequence[int] = 0,
     points: np.ndarray | None = None,
     known_points: np.ndarray | None = None,
+    spread: Spread | None = None,
 ) -> list[Choice]:
     """At most `count` of the candidates (indices of proposals), in the order of choice.
 
     predictions   of all proposals, with members; not needed for random
     points        [candidates, d] features of the candidates, for diversity
     known_points  [m, d] features of the labelled structures
+    spread        of the candidates, to keep those of a batch apart
     """
     if kind not in KINDS:
         raise InputError(f"select {kind}: choose one of {', '.join(KINDS)}")
@@ -69,11 +82,14 @@ def select_structures(
         order = np.random.default_rng(seed).permutation(len(candidates))[:count]
         return [Choice(int(candidates[i]), float("nan"), "drawn at random") for i in order]
     own = [predictions[i] for i in candidates]
+    batch, spread = mode == "batch", spread if mode == "batch" else None
     if kind == "diversity":
-        chosen = _by_diversity(own, count, points, known_points)
+        chosen = _by_diversity(own, count, points, known_points, spread)
+    elif kind == "novelty":
+        chosen = _by_novelty(own, count, spread)
     else:
         by = {"sigma": _by_sigma, "stress": _by_stress, "bald": _by_information}[kind]
-        chosen = by(own, count, mode == "batch")
+        chosen = by(own, count, batch, spread)
     return [Choice(int(candidates[i]), value, reason) for i, value, reason in chosen]
 
 
@@ -81,10 +97,10 @@ _Ranked = list[tuple[int, float, str]]
 """Index among the candidates, score, reason."""
 
 
-def _by_sigma(own: Sequence[Prediction], count: int, batch: bool) -> _Ranked:
+def _by_sigma(own: Sequence[Prediction], count: int, batch: bool, spread: Spread | None) -> _Ranked:
     now = deviations(own)
     if batch:
-        order, values = greedy_sigma([_z(p) for p in own], [p.forces_aleatoric for p in own], count)
+        order, values = greedy_sigma([_z(p) for p in own], [p.forces_aleatoric for p in own], count, spread)
     else:
         order, values = _largest([each.largest for each in now], count)
     reasons = [f"σ of atom {now[i].atom} is {_mev(now[i].largest)} meV/Å" for i in order]
@@ -92,10 +108,11 @@ def _by_sigma(own: Sequence[Prediction], count: int, batch: bool) -> _Ranked:
     return [(i, value, reason + rest) for i, value, reason, rest in zip(order, values, reasons, left)]
 
 
-def _by_stress(own: Sequence[Prediction], count: int, batch: bool) -> _Ranked:
+def _by_stress(own: Sequence[Prediction], count: int, batch: bool, spread: Spread | None) -> _Ranked:
     now = [_sigma_of_stress(prediction) for prediction in own]
     if batch:
-        order, values = greedy_stress([_z(p) for p in own], [_z_of_stress(p) for p in own], _noise(own), count)
+        forces, stress = [_z(p) for p in own], [_z_of_stress(p) for p in own]
+        order, values = greedy_stress(forces, stress, _noise(own), count, spread)
     else:
         order, values = _largest(now, count)
     left = [f", {_gpa(value)} after labelling those before it" if batch else "" for value in values]
@@ -125,21 +142,40 @@ def _z_of_stress(prediction: Prediction) -> np.ndarray:
     return (stress - stress.mean(0)).reshape(len(stress), 9) / _noise([prediction])[0]
 
 
-def _by_information(own: Sequence[Prediction], count: int, batch: bool) -> _Ranked:
+def _by_information(own: Sequence[Prediction], count: int, batch: bool, spread: Spread | None) -> _Ranked:
     z = [_z(p) for p in own]
     whole = [information(each) for each in z]
-    order, values = greedy_information(z, count) if batch else _largest(whole, count)
+    order, values = greedy_information(z, count, spread) if batch else _largest(whole, count)
     added = [f", {value:.3g} in addition to those before it" if batch else "" for value in values]
     return [(i, value, f"its label gives {whole[i]:.3g} nats{more}") for i, value, more in zip(order, values, added)]
 
 
+def _by_novelty(own: Sequence[Prediction], count: int, spread: Spread | None) -> _Ranked:
+    each = [p.novelty for p in own if p.novelty is not None]
+    if len(each) < len(own):
+        raise InputError(f"select novelty: {NO_NOVELTY}")
+    chosen: list[int] = []
+    found = []
+    while len(chosen) < count:
+        worth = np.array([x.max() for x in each]) if spread is None else spread.novelty_left(each)
+        best = best_of(worth, chosen, spread)
+        atom = int(each[best].argmax())
+        left = "" if spread is None else f", {worth[best]:.2f} once those before it are known"
+        found.append((best, float(worth[best]), f"novelty of atom {atom} is {each[best][atom]:.2f}{left}"))
+    return found
+
+
 def _by_diversity(
-    own: Sequence[Prediction], count: int, points: np.ndarray | None, known_points: np.ndarray | None
+    own: Sequence[Prediction],
+    count: int,
+    points: np.ndarray | None,
+    known_points: np.ndarray | None,
+    spread: Spread | None,
 ) -> _Ranked:
     if points is None:
         raise InputError("select diversity: needs the features of the candidates")
     sigma = np.array([deviation.largest for deviation in deviations(own)])
-    chosen = zip(*farthest_points(points, sigma, count, known_points))
+    chosen = zip(*farthest_points(points, sigma, count, known_points, spread))
     return [(i, value, f"σ up to {_mev(sigma[i])} meV/Å, {_distance(value, sigma[i])}") for i, value in chosen]
 
 

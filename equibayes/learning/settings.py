@@ -9,6 +9,7 @@ from equibayes.errors import InputError
 from equibayes.learning.resample import ResampleSettings
 from equibayes.learning.screen import CLOSEST
 from equibayes.learning.select import KINDS, MODES
+from equibayes.posterior.novelty import NOVELTY
 from equibayes.run.settings import SampleConfig, sample_config
 from equibayes.simulate.integrators import ENSEMBLES, Conditions
 from equibayes.simulate.trust import parse_level
@@ -30,6 +31,16 @@ class SelectSettings:
         None, "lower trust level: 0.2 eV/Å, or 3x the error on held-back frames; below: known"
     )
     trust_hi: float | str | None = setting(None, "upper trust level, likewise; above: exploded, never sent")
+    novelty_lo: float | None = setting(
+        NOVELTY[0], "novelty from which a structure is never known, whatever its σ; none: none", above=0
+    )
+    novelty_hi: float | None = setting(None, "novelty from which it is never sent; none: however novel", above=0)
+    apart: float = setting(
+        0.1,
+        "in a batch, a structure waits if no atom of it is further than this from those chosen, in units of novelty",
+        at_least=0,
+        limit=1e3,
+    )
     closest: float = setting(
         CLOSEST, "fraction of the sum of two covalent radii below which atoms are too close", at_least=0, limit=10
     )
@@ -48,6 +59,12 @@ class MdSettings:
     ensemble: str = setting("langevin", "integrator", [name for name in ENSEMBLES if not name.startswith("npt")])
     timestep: float = setting(0.5, "fs", above=0, limit=1e6)
     tau: float = setting(100.0, "time constant of the thermostat, fs", above=0, limit=1e12)
+    novelty: float | None = setting(
+        NOVELTY[1], "a trajectory ends where the novelty of an atom reaches this; none: never", above=0
+    )
+    bias: float = setting(
+        0.0, "strength of a bias towards uncertainty, see docs (molecular dynamics); 0: none", at_least=0, limit=1e6
+    )
     rattle: float = setting(
         0.05, "displacement of copies, Å, where fewer structures than starts are given", at_least=0, limit=10
     )

@@ -1,7 +1,7 @@
 """The data and settings of a study; a folder only continues the study that it was begun with."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ def check_same_study(folder: Path, inputs: Inputs, config: LearnConfig) -> None:
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
         settings_1_to_2(before["settings"]["sample"])  # this file has no version of its own
+        _add_new_settings(before["settings"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{path}: damaged; begin another study in another folder with -o") from None
     changed = _difference(before, now)
@@ -51,6 +52,13 @@ def check_same_study(folder: Path, inputs: Inputs, config: LearnConfig) -> None:
         raise InputError(
             f"{folder}: contains another study ({changed}); use the same settings, or another folder with -o"
         )
+
+
+def _add_new_settings(settings: dict[str, Any]) -> None:
+    """Of novelty, which posteriors of early studies do not have: as in a new study, which changes nothing for them."""
+    now = json.loads(json.dumps(asdict(LearnConfig())))
+    for part, names in (("select", ("novelty_lo", "novelty_hi", "apart")), ("md", ("novelty", "bias"))):
+        settings[part] = {name: now[part][name] for name in names} | settings[part]
 
 
 def with_species(config: LearnConfig, inputs: Inputs) -> SampleConfig:

@@ -7,7 +7,7 @@ for K weight sets at once.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import sqrt
 
 import torch
@@ -30,12 +30,14 @@ class NetworkOutput:
     forces   [K, N, 3]       eV/Å, in the precision of the graph's vectors
     virial   [K, B, 3, 3]    eV, likewise; ∂E/∂strain: divided by the volume it is the stress in ASE's sign
     features [K, N, C]       invariant features v_i, the input of the deviation heads
+    invariants [1, N, S]     scalars after every block, one after the other, of the first weight set
     """
 
     energy: torch.Tensor
     forces: torch.Tensor
     virial: torch.Tensor
     features: torch.Tensor
+    invariants: torch.Tensor
 
 
 class NequIP:
@@ -50,6 +52,11 @@ class NequIP:
         self.layout = Layout(self._parameters())
         self.energy_scale = Constant(_per_type(config.per_type_energy_scales, config.type_names, 1.0))
         self.neighbor_norm = Constant(_per_type(config.avg_num_neighbors, config.type_names, 1.0).rsqrt())
+
+    @property
+    def invariants(self) -> int:
+        """The scalars of an atom after all blocks, S."""
+        return sum(layer.outputs[SCALAR] for layer in self.layers)
 
     def _parameters(self) -> Iterator[Parameter]:
         config = self.config
@@ -69,8 +76,9 @@ class NequIP:
         length: torch.Tensor,
         harmonics: torch.Tensor,
         feature_mask: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Energies [K, N] in eV and features [K, N, C] from edge lengths [K, N, D] and harmonics [K, N, D, M].
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Energies [K, N] in eV, features [K, N, C] and invariants [1, N, S] from edge lengths [K, N, D] and harmonics
+        [K, N, D, M].
 
         Lengths may be more precise than the weights: radial basis and readout are then as precise, the layers are not.
         feature_mask [K, N, C] multiplies the features before readout and heads read them (dropout).
@@ -86,9 +94,11 @@ class NequIP:
         basis = radial_basis(length, frequencies, config.r_max, config.polynomial_cutoff_p).to(harmonics)
 
         features = {SCALAR: (species_mask.expand(chains, -1, -1) @ weights["embedding"])[:, :, None, :]}
+        invariants = []
         for number, layer in enumerate(self.layers):
             name = f"layer{number}"
             features = interaction_block(layer, name, weights, features, basis, matrices, neighbors, species_mask)
+            invariants.append(features[SCALAR][:1, :, 0].detach())
         scalars = features[SCALAR][:, :, 0]
         if feature_mask is not None:
             scalars = scalars * feature_mask
@@ -96,7 +106,7 @@ class NequIP:
         energy = (scalars.to(length) @ weights["readout"].to(length))[:, :, 0]
         if config.per_type_energy_shifts_trainable:
             energy = energy + (species_mask.expand(chains, -1, -1).to(length) @ weights["shift"].to(length))[:, :, 0]
-        return energy * self.energy_scale.like(energy)[graph.species], scalars
+        return energy * self.energy_scale.like(energy)[graph.species], scalars, torch.cat(invariants, 2)
 
     def energies_of_atoms(
         self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None
@@ -123,7 +133,7 @@ class NequIP:
             # differentiate by; how these depend on positions is known in closed form and the same for all chains.
             length = geometry.length.expand(chains, -1, -1).clone().requires_grad_()
             harmonics = geometry.harmonics.to(weights["embedding"]).expand(chains, -1, -1, -1).clone().requires_grad_()
-            atomic, features = self.atomic_energies(weights, graph, length, harmonics, feature_mask)
+            atomic, features, invariants = self.atomic_energies(weights, graph, length, harmonics, feature_mask)
             by_length, by_harmonics = torch.autograd.grad(
                 atomic.sum(), (length, harmonics), create_graph=differentiable, materialize_grads=True
             )
@@ -132,10 +142,10 @@ class NequIP:
             forces = (pull - neighbors.opposite(pull)).sum(2)
             virial = sum_over_structures(_outer(graph.vector, pull), graph)
             energy = sum_over_structures(atomic.double(), graph)
-        output = NetworkOutput(energy, forces, virial, features)
+        output = NetworkOutput(energy, forces, virial, features, invariants)
         if differentiable:
             return output
-        return NetworkOutput(*(getattr(output, name).detach() for name in ("energy", "forces", "virial", "features")))
+        return NetworkOutput(*(getattr(output, each.name).detach() for each in fields(NetworkOutput)))
 
 
 def one_hot(index: torch.Tensor, size: int) -> torch.Tensor:

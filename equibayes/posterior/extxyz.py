@@ -6,6 +6,7 @@
 | energy_std, energy_epistemic, energy_aleatoric      | info       | eV    | standard deviations                  |
 | forces_std, forces_epistemic, forces_aleatoric      | arrays     | eV/Å  | per component                        |
 | atom_sigma                                          | arrays     | eV/Å  | per atom: √ mean forces_std²         |
+| novelty                                             | arrays     |       | per atom: 1 is the edge of the known |
 | stress_std, stress_epistemic, stress_aleatoric      | info       | eV/Å³ | 3 × 3                                |
 | pressure_std                                        | info       | eV/Å³ | σ of −(Sxx + Syy + Szz)/3            |
 | energy_, forces_, stress_interval, interval_coverage | on request |      | half widths at this coverage         |
@@ -58,6 +59,8 @@ def _frame(structure: Structure, prediction: Prediction, level: float | None) ->
         info[f"energy_{name}"] = getattr(prediction, f"energy_{name}")
         arrays[f"forces_{name}"] = getattr(prediction, f"forces_{name}")
     arrays["atom_sigma"] = np.sqrt(np.square(prediction.forces_std).mean(1))
+    if prediction.novelty is not None:
+        arrays["novelty"] = prediction.novelty
     if prediction.stress is not None:
         names = [*(f"stress_{name}" for name in ("std", "epistemic", "aleatoric")), "pressure_std"]
         info |= {name: getattr(prediction, name) for name in names}

@@ -1,11 +1,12 @@
 """The posterior file: samples and everything needed to use them, in one safetensors file that cannot execute code.
 
-| tensor    | shape  | meaning                                                              |
-|-----------|--------|----------------------------------------------------------------------|
-| `samples` | [k, P] | posterior samples in the model's layout (float32, float64 or float16) |
-| `chain`   | [k]    | the chain that each came from                                        |
-| `step`    | [k]    | the step after which it was taken                                    |
-| `tangent` | [k, P] | δ of a linearised posterior (tangent.py); not in other files         |
+| tensor      | shape  | meaning                                                              |
+|-------------|--------|----------------------------------------------------------------------|
+| `samples`   | [k, P] | posterior samples in the model's layout (float32, float64 or float16) |
+| `chain`     | [k]    | the chain that each came from                                        |
+| `step`      | [k]    | the step after which it was taken                                    |
+| `tangent`   | [k, P] | δ of a linearised posterior (tangent.py); not in other files         |
+| `novelty.…` |        | how far an atom is from all that was learned (novelty.py), if known  |
 
 The header holds JSON under `equibayes`: format and package version, full configuration with the scales taken from the
 data, energy reference, units, fingerprint of the training set, history and diagnostics of the run, a calibration if
@@ -33,13 +34,14 @@ from equibayes.network.config import NetworkConfig, check_type_names
 from equibayes.notebook import html_table
 from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration
-from equibayes.posterior.upgrade import posterior_1_to_2, posterior_2_to_3, posterior_3_to_4
+from equibayes.posterior.novelty import Novelty
+from equibayes.posterior.upgrade import posterior_1_to_2, posterior_2_to_3, posterior_3_to_4, posterior_4_to_5
 from equibayes.run.history import check_history, check_verdict
 from equibayes.version import __version__
 
 FORMAT = "equibayes-posterior"
-VERSION = 4
-UPGRADES = {1: posterior_1_to_2, 2: posterior_2_to_3, 3: posterior_3_to_4}
+VERSION = 5
+UPGRADES = {1: posterior_1_to_2, 2: posterior_2_to_3, 3: posterior_3_to_4, 4: posterior_4_to_5}
 UNITS = {"energy": "eV", "length": "Å", "force": "eV/Å", "stress": "eV/Å³"}
 PLAIN = ("config", "data", "history", "verdict", "calibration", "dropout", "version")
 """Fields that are stored in the header as they are."""
@@ -59,6 +61,8 @@ class Posterior:
     history     records of the run
     verdict     diagnostics in numbers and words
     calibration None, or what `equibayes calibrate` found
+    novelty     None, or what tells how far an atom is from all that was learned; of use where the first sample is that
+                which it was fitted to
     tangent     [k, P] δ: sample i is the network linearised at samples[i] and moved by tangent[i]; None: not linearised
     dropout     fraction of features dropped when predicting; 0 except in the dropout baseline, whose k samples are k
                 masks of one network
@@ -76,6 +80,7 @@ class Posterior:
     verdict: dict[str, Any] = field(default_factory=dict)
     calibration: dict[str, Any] | None = None
     tangent: torch.Tensor | None = None
+    novelty: Novelty | None = None
     dropout: float = 0.0
     version: str = __version__
     engine: str = ""
@@ -144,11 +149,14 @@ class Posterior:
             "network": self.network.to_dict(),
             "energy_reference": self.reference.to_dict(),
             "engine": self.engine,
+            "novelty": None if self.novelty is None else self.novelty.about,
             **{name: getattr(self, name) for name in PLAIN},
         }
         tensors = {"samples": samples, "chain": self.chain, "step": self.step}
         if self.tangent is not None:
             tensors["tangent"] = self.tangent.to(samples.dtype)
+        if self.novelty is not None:
+            tensors |= self.novelty.tensors()
         write(path, header, tensors)
 
 
@@ -180,6 +188,10 @@ def load(path: str | Path, *, check_calibration: bool = True) -> Posterior:
         expect.section(header["units"], "units")
         expect.plain(header["units"], "units")
         posterior = _checked(posterior)
+        if header["novelty"] is not None:
+            network, features = posterior.network, posterior.model.network.invariants
+            about = (header["novelty"], len(network.type_names), features, network.r_max)
+            posterior = replace(posterior, novelty=Novelty.from_file(tensors, *about))
     except KeyError as cause:
         raise InputError(f"{path}: this posterior file makes no sense ({cause} is missing); sample again") from cause
     except (TypeError, ValueError, AttributeError, OverflowError, RuntimeError, InputError) as cause:

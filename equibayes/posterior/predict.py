@@ -40,6 +40,7 @@ class Prediction:
     stress, stress_std, stress_epistemic, stress_aleatoric     [3, 3]; None without a volume
     pressure, pressure_std, _epistemic, _aleatoric             numbers, of −(S_xx + S_yy + S_zz)/3; None likewise
     energy_known  False where the energy holds only up to a constant (see data/reference.py)
+    novelty       [n] how far each atom is from all that was learned: 1 is the edge (see novelty.py); None: not known
     members       with `members=True`: energies [k], forces [k, n, 3], stress [k, 3, 3] of each sample
     intervals     used by `interval` if the posterior is calibrated
 
@@ -63,6 +64,7 @@ class Prediction:
     pressure_epistemic: float | None = None
     pressure_aleatoric: float | None = None
     energy_known: bool = True
+    novelty: np.ndarray | None = None
     members: dict[str, np.ndarray] | None = None
     intervals: Intervals | None = None
 
@@ -177,6 +179,9 @@ class ReadyPosterior:
             sets, self.steps = weight_sets(sets, chosen.tangent.to(sets.device))
         self.samples = sets  # three weight sets per sample where it is linearised
         self.weights = posterior.model.layout.forward_weights(self.samples)
+        known = chosen.novelty
+        # of others, features would be compared with those of another network
+        self.novelty = known if known and known.belongs_to(int(chosen.chain[0]), int(chosen.step[0])) else None
         self.calibration = None if posterior.calibration is None else Calibration.from_dict(posterior.calibration)
         self.predictor = make_predictor(posterior.model, self.samples, begun=begun)
 
@@ -227,23 +232,28 @@ class ReadyPosterior:
         (prediction,) = _split(self.posterior, self.calibration, [structure], found, members)
         return prediction
 
-    def sampled_by_dynamics(self, structure: Structure, found: DynamicsOutput) -> Sampled:
+    def sampled_by_dynamics(
+        self, structure: Structure, found: DynamicsOutput, novelty: np.ndarray | None = None
+    ) -> Sampled:
         """What each sample predicts, from what a `Dynamics` of the engine computed."""
-        return self._as_sampled(Sampled.of_dynamics(found, structure))
+        return self._as_sampled(Sampled.of_dynamics(found, structure, novelty))
 
     def sampled(self, frames: Sequence[Structure], graph: Graph) -> Sampled:
         """What each sample predicts for frames that share one graph."""
+        gauge = self.novelty.gauge(graph) if self.novelty else None
         # geometry stays in float64, whatever the precision of the weights: rounding would make the energy rough
         graph, mask = graph.to(self.samples.device), self._masks(frames)
         # a structure that is too large for all samples at once gets a few at a time
         few = self.predictor.samples_at_once(self.samples.device, graph.sender.numel())
-        parts = []
+        parts: list[Sampled] = []
         for first in range(0, len(self.samples), few):
             own = slice(first, first + few)
             whole = few >= len(self.samples)
             weights = self.weights if whole else {name: values[own] for name, values in self.weights.items()}
             own_mask = None if mask is None else mask[own]
-            parts.append(Sampled.of(self.predictor.forward(weights, graph, feature_mask=own_mask)))
+            output = self.predictor.forward(weights, graph, feature_mask=own_mask)
+            features = output.invariants[0] if gauge and not parts else None
+            parts.append(Sampled.of(output, gauge(features.cpu().numpy()) if gauge and features is not None else None))
         return self._as_sampled(Sampled.joined(parts))
 
     def _masks(self, frames: Sequence[Structure]) -> torch.Tensor | None:
@@ -325,6 +335,7 @@ def _split(
             stress=stress[b].copy() if volume else None,
             **(_of_stress(of_stress, b) if volume else {"stress_std": None}),
             energy_known=known[structure.numbers.tobytes()],
+            novelty=None if output.novelty is None else output.novelty[own].copy(),
             members=kept,
             intervals=Intervals(float(raw_energy[b]), raw_forces[own].copy(), calibration, k, raw_stress)
             if calibration

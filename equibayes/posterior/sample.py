@@ -15,6 +15,7 @@ from equibayes.errors import InputError
 from equibayes.plural import counted
 from equibayes.posterior.center import load_center
 from equibayes.posterior.file import Posterior
+from equibayes.posterior.fit_novelty import with_novelty
 from equibayes.run import Run
 from equibayes.run.chains import Chains, describe_run, make_chains
 from equibayes.run.cluster.connect import ClusterOptions, connected
@@ -70,7 +71,7 @@ def sample_prepared(
     if run.cluster is not None:
         return _on_cluster(prepared, data, run, run.cluster, start, origin)
     chains = make_chains(prepared, data, run.on, start=start)
-    return sample_chains(chains, run, lambda state: gather(prepared, state), origin)
+    return sample_chains(chains, run, lambda state: finished(prepared, state, run.on), origin)
 
 
 def sample_chains(
@@ -127,11 +128,16 @@ def _on_cluster(
             good = state.samples[-1][state.kept[-1] & ~state.failed]
             frames = prepared.resident(prepared.validation, "cpu")
             state.history[-1][NOT_POOLED] = mean_force_error(prepared.model, good, frames)
-        posterior = gather(prepared, state)
+        posterior = finished(prepared, state, run.on)
         if run.output is not None:
             posterior.save(run.output, half_precision=config.output.half_precision)
         (folder / SO_FAR).unlink(missing_ok=True)
     return posterior
+
+
+def finished(prepared: Prepared, state: RunState, device: torch.device | str) -> Posterior:
+    """The posterior with its novelty."""
+    return with_novelty(gather(prepared, state), prepared.train, prepared.validation, device=device)
 
 
 def gather(prepared: Prepared, state: RunState) -> Posterior:

@@ -1,7 +1,7 @@
 """What each of k samples predicts, as arrays on the host."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -16,7 +16,8 @@ class Sampled:
     """The `ModelOutput` for B structures with N atoms under k samples, in float64 on the host.
 
     energy, sigma_energy, sigma_stress [k, B]; forces [k, N, 3]; stress [k, B, 3, 3]; sigma_forces [k, N].  NaN where
-    there is no volume; sigma_stress also where it is not learned.
+    there is no volume; sigma_stress also where it is not learned.  novelty [N], where the sample that it is judged by
+    is among these.
     """
 
     energy: np.ndarray
@@ -25,13 +26,14 @@ class Sampled:
     sigma_energy: np.ndarray
     sigma_forces: np.ndarray
     sigma_stress: np.ndarray
+    novelty: np.ndarray | None = None
 
     @classmethod
-    def of(cls, output: ModelOutput) -> "Sampled":
-        return cls(*(getattr(output, field.name).double().cpu().numpy() for field in fields(cls)))
+    def of(cls, output: ModelOutput, novelty: np.ndarray | None = None) -> "Sampled":
+        return cls(**{name: getattr(output, name).double().cpu().numpy() for name in cls.per_sample()}, novelty=novelty)
 
     @classmethod
-    def of_dynamics(cls, found: DynamicsOutput, structure: Structure) -> "Sampled":
+    def of_dynamics(cls, found: DynamicsOutput, structure: Structure, novelty: np.ndarray | None) -> "Sampled":
         volume = structure.volume if structure.pbc.all() else np.nan
         return cls(
             energy=found.energy[:, None],
@@ -40,6 +42,7 @@ class Sampled:
             sigma_energy=np.exp(found.log_sigma_energy)[:, None],
             sigma_forces=np.exp(found.log_sigma_forces),
             sigma_stress=np.exp(found.log_sigma_virial)[:, None] / volume,
+            novelty=novelty,
         )
 
     @classmethod
@@ -47,14 +50,22 @@ class Sampled:
         """Samples one after the other."""
         if len(parts) == 1:
             return parts[0]
-        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+        novelty = next((part.novelty for part in parts if part.novelty is not None), None)
+        each = {name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.per_sample()}
+        return cls(**each, novelty=novelty)
+
+    @classmethod
+    def per_sample(cls) -> list[str]:
+        return [each.name for each in fields(cls) if each.name != "novelty"]
 
     def linearised(self, steps: np.ndarray) -> "Sampled":
         """[3k, …] → [k, …]; σ is that of the centres."""
-        means = {name: linearised(getattr(self, name), steps) for name in ("energy", "forces", "stress")}
-        return Sampled(
-            **means, **{each.name: getattr(self, each.name)[::3] for each in fields(self) if each.name not in means}
+        means = ("energy", "forces", "stress")
+        return replace(
+            self,
+            **{name: linearised(getattr(self, name), steps) for name in means},
+            **{name: getattr(self, name)[::3] for name in self.per_sample() if name not in means},
         )
 
     def first(self, k: int) -> "Sampled":
-        return Sampled(*(getattr(self, field.name)[:k] for field in fields(self)))
+        return replace(self, **{name: getattr(self, name)[:k] for name in self.per_sample()})

@@ -8,6 +8,7 @@ from equibayes.errors import InputError
 from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import UNITS, VERSION, Posterior, load, read
+from equibayes.posterior.novelty import NO_NOVELTY
 from equibayes.run.settings import SampleConfig
 from equibayes.run.stationarity import EARLIER, sentence, undefined
 from equibayes.run.verdict import R_HAT_LIMIT
@@ -68,6 +69,7 @@ def lines_of(posterior: Posterior, stored: str = "") -> list[Line]:
         *_reference_lines(posterior),
         ("units", ", ".join(f"{name} {unit}" for name, unit in UNITS.items())),
         ("calibration", _calibration(posterior)),
+        ("novelty", _novelty(posterior)),
         *((("note" if number == 0 else ""), text) for number, text in enumerate(warnings)),
     ]
 
@@ -209,6 +211,14 @@ def _calibration(posterior: Posterior) -> str:
     )
     frames = counted(found.data.get("frames", "?"), "frame")
     return f"{', '.join(parts)}; on {found.data.get('name', 'unknown data')}, {frames}"
+
+
+def _novelty(posterior: Posterior) -> str:
+    known = posterior.novelty
+    if known is None:
+        return NO_NOVELTY
+    apart = counted(known.about["held_back"], "held-back frame")
+    return f"1 is the edge of {counted(known.about['frames'], 'training frame')}, found with the help of {apart}"
 
 
 def _range(values: list[float | None], unit: str = "meV/Å", per: float = 1e-3, digits: int = 1) -> str:

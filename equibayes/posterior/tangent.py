@@ -31,6 +31,7 @@ from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
 from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
+from equibayes.posterior.fit_novelty import with_novelty
 from equibayes.posterior.jacobian import Progress, Rows, rows_of
 from equibayes.posterior.linear_regression import Regression, gram
 from equibayes.posterior.sample import frame_mark
@@ -91,7 +92,8 @@ def refine(
     """
     if posterior.dropout or posterior.tangent is not None:
         raise InputError("only a posterior or ensemble of whole networks can be refined, and only once")
-    train = _as_many_as_fit(train, say)
+    learned = train
+    train = _as_many_as_fit(learned, say)
     centres = _centres(posterior)
     known = _resident(posterior, train)
     left = None if held is None or len(held) < FEWEST_HELD else _resident(posterior, held)
@@ -101,7 +103,8 @@ def refine(
         key = NoiseKey(seed, [number])
         found.append(draws_around(posterior, posterior.samples[centre], known, left, draws, key, progress, what))
     choice = choose(found)
-    return _assembled(posterior, centres, found, choice, train, draws)
+    refined = _assembled(posterior, centres, found, choice, train, draws)
+    return with_novelty(refined, learned, learned[:0] if held is None else held)
 
 
 def draws_around(

@@ -43,6 +43,11 @@ def posterior_3_to_4(header: dict[str, Any]) -> None:
     header["network"].setdefault("stress_head", False)
 
 
+def posterior_4_to_5(header: dict[str, Any]) -> None:
+    """Until then novelty was not known; `equibayes calibrate` adds it."""
+    header["novelty"] = None
+
+
 def _forget_agreement(verdict: dict[str, Any], what: str, draws: int) -> None:
     if draws < MINIMUM_DRAWS:
         verdict[f"r_hat_{what}"] = verdict[f"ess_{what}"] = None

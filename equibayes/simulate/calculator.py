@@ -16,9 +16,12 @@
 | stress_std, _epistemic, _aleatoric | [6]    | eV/Å³ | noise 0 where the posterior did not learn stress       |
 | pressure_std, _epistemic, _alea…   |        | eV/Å³ | σ of −(Sxx + Syy + Szz)/3                              |
 | energy_, forces_, stress_ensemble  | …, k   |       | with `members=True`: samples last                      |
-| trust_level, max_devi_f            |        | eV/Å  | with trust levels: the state of trust.py, and its σ    |
+| novelty                            | [n]    |       | per atom: 1 is the edge of what was learned            |
+| trust_level                        |        |       | the state of trust.py                                  |
+| max_devi_f                         |        | eV/Å  | with trust levels: the largest deviation               |
 
-`energy_uncertainty`, `forces_uncertainty` and `stress_uncertainty` are other names of `*_std`.
+Files of early versions have no novelty (`equibayes calibrate --novelty` adds it); without it, `trust_level` needs trust
+levels.  `energy_uncertainty`, `forces_uncertainty` and `stress_uncertainty` are other names of `*_std`.
 All σ are calibrated if the posterior file is.
 """
 
@@ -34,15 +37,15 @@ from ase.calculators.calculator import Calculator as AseCalculator
 from ase.calculators.calculator import PropertyNotImplementedError, all_changes
 from ase.outputs import Properties, all_outputs
 
-from equibayes.data.elements import symbol
 from equibayes.data.stress import full_to_voigt
 from equibayes.data.structures import Structure
 from equibayes.device import choose_device
 from equibayes.errors import InputError, TrustWarning
 from equibayes.posterior.file import Posterior, load
+from equibayes.posterior.novelty import NOVELTY
 from equibayes.posterior.predict import Prediction
 from equibayes.simulate.evaluator import Evaluator
-from equibayes.simulate.trust import DEVIATIONS, Deviation, Trust, check_deviation, sentence
+from equibayes.simulate.trust import DEVIATIONS, Deviation, Trust, check_deviation
 
 SKIN = 0.5
 """Å beyond the cutoff for which neighbours are stored."""
@@ -53,13 +56,14 @@ _PARTS = {"std": "std", "uncertainty": "std", "epistemic": "epistemic", "aleator
 _SIGMAS = tuple(f"{what}_{part}" for what in ("energy", "forces") for part in _PARTS)
 _STRESS_SIGMAS = tuple(f"{what}_{part}" for what in ("stress", "pressure") for part in _PARTS)
 _MEMBERS = ("energy_ensemble", "forces_ensemble", "stress_ensemble")
-_TRUST = ("trust_level", "max_devi_f")
 
 
 class Calculator(AseCalculator):
     """See the table at the top of this file."""
 
     ignored_changes = {"initial_charges", "initial_magmoms"}  # noqa: RUF012 (as declared by ASE)
+    bias: float | None = None
+    """Strength of a bias towards uncertainty (see bias.py)."""
 
     def __init__(
         self,
@@ -72,6 +76,7 @@ class Calculator(AseCalculator):
         skin: float = SKIN,
         trust_lo: float | str | None = None,
         trust_hi: float | str | None = None,
+        novelty: tuple[float | None, float | None] = NOVELTY,
         deviation: str = "total",
     ) -> None:
         """posterior  a file, or a loaded posterior
@@ -83,6 +88,7 @@ class Calculator(AseCalculator):
         trust_lo   eV/Å, or "3x" for three times the force error on held-back frames: from this σ on there is a
                    `TrustWarning`, once for each set of atoms and level, and `trust_level` in the results
         trust_hi   upper level, likewise; the states are those of molecular dynamics (see trust.py)
+        novelty    lower and upper level of novelty, likewise; (None, None): for none
         deviation  "total" or "epistemic": which σ is compared with them
         """
         super().__init__()
@@ -90,13 +96,16 @@ class Calculator(AseCalculator):
         self.posterior = loaded if k is None else loaded.subset(k)
         self.device, self.dtype, self.members, self.skin = str(choose_device(device)), dtype, members, skin
         check_deviation(deviation)
-        self.trust, self.deviation = Trust.of(trust_lo, trust_hi, self.posterior), deviation
+        self.trust, self.deviation = Trust.of(trust_lo, trust_hi, self.posterior, novelty), deviation
         self._warned: set[tuple[bytes, str]] = set()
         # per instance: ASE's list is shared by all calculators of a class
         self.implemented_properties = [*_MEANS, *_SIGMAS, *_STRESS_SIGMAS, *(_MEMBERS if members else ())]
-        self.implemented_properties += _TRUST if self.trust.stated else ()
         self._begun: str | None = None
         self._evaluator = self._prepare()
+        novel = self._evaluator.ready.novelty is not None
+        self._judges = self.trust.of_sigma or (novel and self.trust.of_novelty)
+        names = {"novelty": novel, "trust_level": self._judges, "max_devi_f": self.trust.of_sigma}
+        self.implemented_properties += [name for name, there in names.items() if there]
 
     @property
     def engine(self) -> str:
@@ -150,18 +159,20 @@ class Calculator(AseCalculator):
         return Properties({name: value for name, value in self.results.items() if name in all_outputs})
 
     def _judged(self, structure: Structure, prediction: Prediction) -> dict[str, Any]:
-        """Results, with the trust level where levels are given; a new doubt is told once."""
+        """Results, with the trust level where it can be told; a new doubt is told once."""
         results = results_of(prediction)
-        if self.trust.stated:
-            deviation = Deviation.of(results[DEVIATIONS[self.deviation]])
-            state = self.trust.state(deviation.largest)
-            results |= {"trust_level": state, "max_devi_f": deviation.largest}
+        if self._judges:
+            if not self.trust.of_sigma and self.trust.knows(prediction.novelty, prediction.forces_std):
+                return results | {"trust_level": "trusted"}
+            deviation = Deviation.of(results[DEVIATIONS[self.deviation]], prediction.novelty)
+            state = self.trust.judge(deviation)
+            results |= {"trust_level": state} | ({"max_devi_f": deviation.largest} if self.trust.of_sigma else {})
             new = (structure.numbers.tobytes(), state)
             if state != "trusted" and new not in self._warned:
                 self._warned.add(new)
-                atom = symbol(int(structure.numbers[deviation.atom]))
+                why = self.trust.sentence(deviation, structure.numbers)
                 remedy = "label such frames and learn from them" if state == "candidate" else "do not use this result"
-                warnings.warn(f"{state}: {sentence(state, deviation, atom)}; {remedy}", TrustWarning, stacklevel=2)
+                warnings.warn(f"{state}: {why}; {remedy}", TrustWarning, stacklevel=2)
         return results
 
     def _prepare(self) -> Evaluator:
@@ -194,6 +205,8 @@ def results_of(prediction: Prediction) -> dict[str, Any]:
     results: dict[str, Any] = {"energy": prediction.energy, "free_energy": prediction.energy}
     results["forces"] = prediction.forces
     results["energy_known"] = prediction.energy_known
+    if prediction.novelty is not None:
+        results["novelty"] = prediction.novelty
     for name, part in _PARTS.items():
         results[f"energy_{name}"] = getattr(prediction, f"energy_{part}")
         results[f"forces_{name}"] = getattr(prediction, f"forces_{part}")

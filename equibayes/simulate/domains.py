@@ -102,12 +102,16 @@ def _touching(edges: TorchNeighborList, mine: torch.Tensor) -> tuple[TorchNeighb
 
 @dataclass(frozen=True)
 class Share:
-    """What the atoms of one process contribute (see `PartDynamics`): own [a] of n, with ghosts atoms [m]."""
+    """What the atoms of one process contribute (see `PartDynamics`): own [a] of n, with ghosts atoms [m].
+
+    novelty [a] of its own atoms
+    """
 
     own: IntArray
     atoms: IntArray
     is_ghost: BoolArray
     output: DynamicsOutput
+    novelty: FloatArray | None = None
 
 
 def joined(shares: Sequence[Share], count: int) -> DynamicsOutput:
@@ -128,7 +132,18 @@ def joined(shares: Sequence[Share], count: int) -> DynamicsOutput:
         log_sigma_energy=np.logaddexp.reduce([each.log_sigma_energy for each in outputs] + weights, axis=0),
         log_sigma_forces=log_sigma_forces,
         log_sigma_virial=_log_sum([each.log_sigma_virial for each in outputs]),
+        invariants=np.zeros((count, 0), np.float32),  # each process has used its own
     )
+
+
+def joined_novelty(shares: Sequence[Share], count: int) -> FloatArray | None:
+    """Of all atoms, `count` of them."""
+    novelty = np.zeros(count)
+    for share in shares:
+        if share.novelty is None:
+            return None
+        novelty[share.own] = share.novelty
+    return novelty
 
 
 def _log_sum(values: Sequence[FloatArray]) -> FloatArray:

@@ -11,6 +11,7 @@ from equibayes.data.structures import Structure
 from equibayes.engine.interface import Dynamics
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
+from equibayes.posterior.novelty import Gauge
 from equibayes.posterior.predict import Prediction, ReadyPosterior
 from equibayes.posterior.sampled import Sampled
 from equibayes.simulate.skin import SkinList
@@ -40,6 +41,7 @@ class Evaluator:
         precision = None if dtype is None else getattr(torch, dtype)
         self.ready = ReadyPosterior(posterior, device, precision, own=own, begun=begun)
         self._dynamics: Dynamics | None = None
+        self._gauge: Gauge | None = None
         self.forget()
 
     def __call__(self, structures: Sequence[Structure], *, members: bool = False) -> list[Prediction]:
@@ -83,8 +85,11 @@ class Evaluator:
                 self._dynamics = ready.predictor.dynamics(ready.weights, graph)
             assert self._dynamics is not None
             self._dynamics.load(graph, structure.positions)
+            self._gauge = ready.novelty.gauge(graph, structure.positions, self.skin) if ready.novelty else None
         assert self._dynamics is not None
-        return ready.sampled_by_dynamics(structure, self._dynamics(structure.positions))
+        found = self._dynamics(structure.positions)
+        novelty = self._gauge(found.invariants, structure.positions) if self._gauge else None
+        return ready.sampled_by_dynamics(structure, found, novelty)
 
     def forget(self) -> None:
         """Search all neighbours again, as a program that is restarted from a file does."""

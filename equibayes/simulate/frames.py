@@ -8,10 +8,13 @@
 | forces_std             | arrays  | eV/Å  | σ of each force component                          |
 | stress_std, …          | info    | eV/Å³ | σ of the stress, 3 × 3 (trajectory of a crystal)   |
 | pressure_std           | info    | eV/Å³ | σ of the pressure (trajectory of a crystal)        |
+| bias                   | info    | eV    | of biased dynamics; not part of energy and forces  |
 | atom_sigma             | arrays  | eV/Å  | one number per atom, to colour it by               |
+| novelty                | arrays  |       | per atom, 1 is the edge of what was learned        |
 | momenta                | arrays  | ASE   |                                                    |
 | masses, move_mask      | arrays  | u     | only where the start has masses or fixed atoms     |
-| max_devi_f             | info    | eV/Å  | candidates only: the deviation that made it one    |
+| max_devi_f             | info    | eV/Å  | candidates only: the largest deviation             |
+| max_novelty            | info    |       | candidates only: the largest novelty               |
 """
 
 from pathlib import Path
@@ -32,6 +35,8 @@ def trajectory_frame(atoms: Atoms, results: dict[str, Any], step: int, time_fs: 
     """One frame with predictions and their σ."""
     info, arrays = _common(results, step, time_fs)
     info |= {"energy_std": results["energy_std"], "energy": results["energy"]}
+    if "bias" in results:
+        info["bias"] = results["bias"]
     if "stress" in results:
         names = ("stress_std", "stress_epistemic", "stress_aleatoric", "stress")
         info |= {name: voigt_to_full(results[name]) for name in names} | {"pressure_std": results["pressure_std"]}
@@ -50,6 +55,8 @@ def candidate_frame(
     """One frame to be labelled, without energy and forces, which could be mistaken for labels."""
     info, arrays = _common(results, step, time_fs)
     info |= {"max_devi_f": deviation.largest, "max_devi_atom": deviation.atom, "from": file}
+    if "novelty" in results:
+        info["max_novelty"] = deviation.novelty
     return frame_text(_geometry(atoms), info, arrays)
 
 
@@ -64,5 +71,7 @@ def _geometry(atoms: Atoms) -> Structure:
 
 
 def _common(results: dict[str, Any], step: int, time_fs: float) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    sigma = np.asarray(atom_deviations(results["forces_std"]))
-    return {"step": step, "time": round(time_fs, 6)}, {"atom_sigma": sigma}
+    arrays = {"atom_sigma": np.asarray(atom_deviations(results["forces_std"]))}
+    if "novelty" in results:
+        arrays["novelty"] = results["novelty"]
+    return {"step": step, "time": round(time_fs, 6)}, arrays

@@ -118,9 +118,13 @@ def _unbroken() -> Iterator[None]:
 class Client:
     """Answers one program until it ends the connection."""
 
-    def __init__(self, evaluator: Evaluator, start: Structure, deviation: str = "total") -> None:
-        """start: gives the elements and periodic directions; positions and cell come from the other program."""
+    def __init__(
+        self, evaluator: Evaluator, start: Structure, deviation: str = "total", *, committee: bool = False
+    ) -> None:
+        """start: gives the elements and periodic directions; positions and cell come from the other program.
+        committee: also send what every sample predicts."""
         self.evaluator, self.start, self.sigma_name = evaluator, start, DEVIATIONS[deviation]
+        self.committee = committee
         self._replicas: dict[int, tuple[Evaluator, VacuumCell]] = {}
 
     def serve(self, line: socket.socket) -> Iterator[Deviation]:
@@ -157,7 +161,7 @@ class Client:
                             f"the other program sent '{one_line(message)}' after {state}, which is not in i-PI's protocol"
                         )
                 if message == "POSDATA":
-                    yield Deviation.of(getattr(prediction, self.sigma_name))
+                    yield Deviation.of(getattr(prediction, self.sigma_name), prediction.novelty)
 
     def answers(self, cells: Sequence[np.ndarray], positions: Sequence[np.ndarray]) -> list[tuple[Any, ...]]:
         """What `sendforce` would send for all beads, evaluated together; cells [3, 3] and positions [n, 3] in Å."""
@@ -182,8 +186,8 @@ class Client:
     def _answer(self, prediction: Prediction, volume: float) -> tuple[Any, ...]:
         assert prediction.stress is not None  # the cell is always periodic
         sigma = getattr(prediction, self.sigma_name)
-        deviation = Deviation.of(sigma)
-        extras = {
+        deviation = Deviation.of(sigma, prediction.novelty)
+        extras: dict[str, Any] = {
             "energy_std": prediction.energy_std,
             "energy_epistemic": prediction.energy_epistemic,
             "pressure_std": prediction.pressure_std,
@@ -192,6 +196,10 @@ class Client:
             "min_devi_f": deviation.smallest,
             "devi_f": atom_deviations(sigma).tolist(),
         }
+        if prediction.novelty is not None:
+            extras |= {"max_novelty": deviation.novelty, "novelty": prediction.novelty.tolist()}
+        if prediction.members is not None:
+            extras |= committee_of(prediction.members, volume)
         text = np.frombuffer(json.dumps(extras).encode(), dtype=np.byte)
         return prediction.energy, prediction.forces, -volume * prediction.stress, text
 
@@ -201,3 +209,16 @@ def _finite(prediction: Prediction) -> Prediction:
     if not (np.isfinite(prediction.energy) and np.isfinite(prediction.forces).all()):
         raise InputError("the model's energy or forces are not finite for these positions; the simulation has exploded")
     return prediction
+
+
+def committee_of(members: dict[str, np.ndarray], volume: float) -> dict[str, Any]:
+    """What every sample predicts, under the names and in the atomic units that i-PI expects of a committee.
+
+    committee_pot [k], committee_force [k, 3n] and committee_virial [k, 3, 3]; volume in Å³
+    """
+    hartree, bohr = units.Hartree, units.Bohr
+    return {
+        "committee_pot": (members["energy"] / hartree).tolist(),
+        "committee_force": (members["forces"] * bohr / hartree).reshape(len(members["energy"]), -1).tolist(),
+        "committee_virial": (-volume * members["stress"] / hartree).tolist(),
+    }

@@ -43,7 +43,7 @@ NO_LEVELS = Trust()
 _COMMANDS = f"""\
 fix {FIX} all external pf/callback 1 1
 fix_modify {FIX} energy yes virial yes
-fix {FIX}_atoms all property/atom d_devi_f writedata no
+fix {FIX}_atoms all property/atom d_devi_f d_novelty writedata no
 variable {FIX}_failed equal f_{FIX}[{FAILED}]
 fix {FIX}_stop all halt 1 v_{FIX}_failed != 0 error hard message no
 """

@@ -113,11 +113,12 @@ class LammpsPotential:
 
     def _in_lammps_units(self, prediction: Prediction, volume: float) -> dict[str, Any]:
         sigma = getattr(prediction, self.sigma_name)
-        deviation = Deviation.of(sigma)
+        deviation = Deviation.of(sigma, prediction.novelty)
         quantities = (deviation.largest, deviation.mean, deviation.smallest, prediction.energy_std)
         # the cell is always periodic
         assert prediction.stress is not None
         assert prediction.pressure_std is not None
+        unknown = np.full(len(sigma), np.nan)
         virial = -volume * prediction.stress
         # of the virial; LAMMPS divides by the volume of its box, which may be smaller than the cell with vacuum
         pressure = volume * prediction.pressure_std / abs(np.linalg.det(self.atoms.box()[0])) * self.pressure_unit
@@ -125,8 +126,9 @@ class LammpsPotential:
             "energy": prediction.energy / self.unit,
             "forces": prediction.forces / self.unit,
             "virial": [float(virial[i, j] / self.unit) for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))],
-            "quantities": [*(value / self.unit for value in quantities), pressure],
-            "sigma": atom_deviations(sigma) / self.unit,
+            "quantities": [*(value / self.unit for value in quantities), pressure, deviation.novelty],
+            "d_devi_f": atom_deviations(sigma) / self.unit,
+            "d_novelty": unknown if prediction.novelty is None else prediction.novelty,
         }
 
     def _hand_over(self, found: dict[str, Any], count: int, tag: Any, f: Any) -> None:
@@ -137,4 +139,5 @@ class LammpsPotential:
         if count:
             mine = np.searchsorted(found["ids"], tag[:count])
             f[:count] = found["forces"][mine]
-            self.lmp.numpy.extract_atom("d_devi_f")[:count] = found["sigma"][mine]
+            for name in ("d_devi_f", "d_novelty"):
+                self.lmp.numpy.extract_atom(name)[:count] = found[name][mine]

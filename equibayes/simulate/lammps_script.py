@@ -17,7 +17,7 @@ from pathlib import Path
 from equibayes.errors import InputError
 
 MARK = "# equibayes here"
-QUANTITIES = ("max_devi_f", "avg_devi_f", "min_devi_f", "energy_std", "pressure_std")
+QUANTITIES = ("max_devi_f", "avg_devi_f", "min_devi_f", "energy_std", "pressure_std", "max_novelty")
 """Equal-style variables that the potential defines, in the order of the vector `f_equibayes[1..5]`."""
 
 LEVELS = ("trust_lo", "trust_hi")
@@ -25,7 +25,7 @@ LEVELS = ("trust_lo", "trust_hi")
 
 _RUNS = ("run", "minimize", "rerun", "dynamical_matrix", "third_order")
 _VARIABLES = "|".join((*QUANTITIES, *LEVELS))
-_NAMES = re.compile(rf"\bf_equibayes\b|\bd_devi_f\b|\bv_({_VARIABLES})\b|\$\{{({_VARIABLES})\}}")
+_NAMES = re.compile(rf"\bf_equibayes\b|\bd_(devi_f|novelty)\b|\bv_({_VARIABLES})\b|\$\{{({_VARIABLES})\}}")
 _LABEL = "equibayes_goes_on"
 
 

@@ -11,6 +11,7 @@ Either way the results are those of one rank up to the order of sums.
 
 import socket
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,9 +20,10 @@ import torch
 from equibayes.data.structures import Structure
 from equibayes.engine.interface import Ghosts, PartDynamics
 from equibayes.errors import InputError
+from equibayes.posterior.novelty import Gauge
 from equibayes.posterior.predict import Prediction
 from equibayes.posterior.sampled import Sampled
-from equibayes.simulate.domains import Domain, Share, joined, owners
+from equibayes.simulate.domains import Domain, Share, joined, joined_novelty, owners
 from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.lammps_library import Ranks
 from equibayes.simulate.skin import SkinList
@@ -104,6 +106,7 @@ class SharedAtoms:
         self._list = SkinList(posterior.network.r_max, posterior.species_of, evaluator.skin)
         self._owners = np.zeros(0, dtype=np.int64)
         self._domain: Domain | None = None
+        self._gauge: Gauge | None = None
         self._loaded = False
         self.stages: tuple[Stage, ...] = (self._divide, self._connect)
 
@@ -122,19 +125,26 @@ class SharedAtoms:
         if not self._loaded:
             assert self._domain is not None
             ghosts = self._ghosts(self._domain)
-            self.part.load(self._domain.graph, structure.positions[self._domain.atoms], ghosts)
+            positions, known = structure.positions[self._domain.atoms], self.evaluator.ready.novelty
+            self.part.load(self._domain.graph, positions, ghosts)
+            self._gauge = known.gauge(self._domain.graph, positions, self.evaluator.skin) if known else None
             self._loaded = True
 
     def sampled(self, structure: Structure) -> Share:
         """What the atoms of this rank contribute; the ranks swap features meanwhile."""
         domain = self._domain
         assert domain is not None
-        own = domain.atoms[~domain.is_ghost]
-        return Share(own, domain.atoms, domain.is_ghost, self.part(structure.positions[domain.atoms]))
+        positions, mine = structure.positions[domain.atoms], ~domain.is_ghost
+        found = self.part(positions)
+        novelty = self._gauge(found.invariants, positions)[mine] if self._gauge else None
+        found = replace(found, invariants=found.invariants[:, :0])
+        return Share(domain.atoms[mine], domain.atoms, domain.is_ghost, found, novelty)
 
     def prediction(self, structure: Structure, found: Sequence[Any]) -> Prediction:
         """From the shares of all ranks."""
-        sampled = self.evaluator.ready.sampled_by_dynamics(structure, joined(found, len(structure)))
+        count = len(structure)
+        novelty = joined_novelty(found, count)
+        sampled = self.evaluator.ready.sampled_by_dynamics(structure, joined(found, count), novelty)
         return self.evaluator.prediction(structure, [sampled])
 
     def _ghosts(self, domain: Domain) -> Ghosts:

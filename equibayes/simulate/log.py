@@ -13,6 +13,7 @@ import numpy as np
 from ase import units
 
 from equibayes.errors import InputError
+from equibayes.simulate.bias import of_the_model
 from equibayes.simulate.trust import Trust
 from equibayes.simulate.watch import Observation
 
@@ -28,21 +29,25 @@ COLUMNS = {
     "min_devi_f": "eV/Å",
     "atom": "1",
     "energy_std": "eV",
+    "novelty": "1",
+    "novel_atom": "1",
     "state": "word",
 }
-"""Name and unit of each column.  `atom` (counted from 0) has the largest deviation; `conserved` is nan with Langevin
-dynamics, which conserves no energy."""
+"""Name and unit of each column.  `atom` (counted from 0) has the largest deviation, `novel_atom` the largest novelty;
+`conserved` is nan with Langevin dynamics, which conserves no energy; `novelty` is nan where it is not known."""
 
 
 CELL_COLUMNS = {"volume": "Å³", "pressure": "GPa", "a": "Å", "b": "Å", "c": "Å", "pressure_std": "GPa"}
 """Further columns where the cell changes; `pressure` is that of the atoms, with their kinetic part, and `pressure_std`
 its σ (not in logs of earlier versions)."""
-UNITS = COLUMNS | CELL_COLUMNS
+BIAS_COLUMNS = {"bias": "eV"}
+"""Further columns where the dynamics is biased: `potential` is then that of the model alone."""
+UNITS = COLUMNS | CELL_COLUMNS | BIAS_COLUMNS
 
 
-def columns_for(ensemble: str) -> list[str]:
+def columns_for(ensemble: str, biased: bool = False) -> list[str]:
     """The columns of a new log."""
-    return [*UNITS] if ensemble.startswith("npt") else [*COLUMNS]
+    return [*COLUMNS, *(CELL_COLUMNS if ensemble.startswith("npt") else ()), *(BIAS_COLUMNS if biased else ())]
 
 
 def columns_in(text: str) -> list[str]:
@@ -57,6 +62,9 @@ def header(trust: Trust, deviation: str, engine: str, columns: Sequence[str] = t
         f"{name} trust level " + ("none" if level is None else f"{level:.6g} eV/Å")
         for name, level in (("lower", trust.lower), ("upper", trust.upper))
     )
+    levels += "; levels of novelty " + ", ".join(
+        "none" if level is None else f"{level:.6g}" for level in (trust.novelty_lower, trust.novelty_upper)
+    )
     told = ", ".join(f"{name} {UNITS[name]}" for name in columns if UNITS[name] not in ("1", "word"))
     return (
         f"# equibayes md, engine {engine}; deviations: {deviation} sigma of an atom's force components; {levels}\n"
@@ -66,19 +74,24 @@ def header(trust: Trust, deviation: str, engine: str, columns: Sequence[str] = t
 
 def line(now: Observation, columns: Sequence[str] = tuple(COLUMNS)) -> str:
     """The line of one frame."""
-    results, deviation = now.results, now.deviation
+    results, deviation = of_the_model(now.results), now.deviation
     kinetic, devi = float(now.atoms.get_kinetic_energy()), (deviation.largest, deviation.mean, deviation.smallest)
     words = (
         f"{now.step:9d} {now.time_fs:12.3f} {now.temperature:10.3f} {results['energy']:18.8f} {kinetic:14.8f} "
         f"{now.conserved:18.8f} {' '.join(f'{value:12.6f}' for value in devi)} {deviation.atom:6d} "
-        f"{results['energy_std']:12.6f} {now.state}"
+        f"{results['energy_std']:12.6f}"
     )
+    if "novelty" in columns:
+        words += f" {deviation.novelty:10.4g} {deviation.novel_atom:6d}"
+    words += f" {now.state}"
     if "volume" in columns:
         volume, lengths = float(now.atoms.get_volume()), now.atoms.cell.lengths()
         pressure = pressure_of(volume, kinetic, results["stress"])
         words += f" {volume:14.6f} {pressure:12.6f} {' '.join(f'{length:12.6f}' for length in lengths)}"
     if "pressure_std" in columns:
         words += f" {results['pressure_std'] / units.GPa:12.6f}"
+    if "bias" in columns:
+        words += f" {results.get('bias', 0.0):14.8f}"
     return f"{words}\n"
 
 
@@ -94,6 +107,8 @@ def describe_step(record: dict[str, Any]) -> dict[str, str]:
     sigma = record["largest_sigma"]
     words = {"T": f"{record['temperature']:.0f} K"}
     words["largest σ"] = f"{1e3 * sigma:.0f} meV/Å" if isfinite(sigma) else "not finite"
+    if "novelty" in record:
+        words["novelty"] = f"{record['novelty']:.2f}"
     return words | ({"frame": record["state"]} if "state" in record else {})
 
 
@@ -111,6 +126,6 @@ def read_log(path: str | Path) -> dict[str, np.ndarray]:
         )
     columns: dict[str, np.ndarray] = {}
     for name, values in zip(names, zip(*rows) if rows else [()] * len(names)):
-        kind = str if name == "state" else int if name in ("step", "atom") else float
+        kind = str if name == "state" else int if name in ("step", "atom", "novel_atom") else float
         columns[name] = np.array([kind(value) for value in values], dtype=None if kind is str else kind)
     return columns

@@ -31,6 +31,7 @@ from equibayes.files import RESUME, lock, make_folder, remedy, remove_leftovers
 from equibayes.notebook import html_table
 from equibayes.run.interrupt import Interrupted, collected_signals
 from equibayes.run.progress import Display, default_display
+from equibayes.simulate.bias import of_the_model
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.integrators import Conditions, Integrator
 from equibayes.simulate.log import describe_step
@@ -105,7 +106,7 @@ def run_md(
         raise InputError(f"steps {steps}: must be at least 1")
     check_trajectory(output, resume=resume, overwrite=overwrite)
     identity = _identity(calculator, start, conditions, watch) | (oracle.identity if oracle else {})
-    reporter = MdReporter(output, steps, conditions, watch, identity, display)
+    reporter = MdReporter(output, steps, conditions, watch, identity, display, biased=calculator.bias is not None)
     simulation = _Simulation(calculator, start, conditions, watch, reporter, oracle)
     simulation.atoms.get_forces()  # reports a faulty start before anything is written
     with lock(make_folder(reporter.folder)), remedy(RESUME):
@@ -239,13 +240,13 @@ class _Simulation:
             ending = self._ask(now)
         if self.reporter.regular(self.step) and np.isfinite(now.results["forces"]).all():
             self.atoms.get_forces()  # those that the next step starts from: of the new calculator, if there is one
-            self.reporter.frame(now, self.calculator.results)
+            self.reporter.frame(now, of_the_model(self.calculator.results))
         return ending
 
     def _observe(self) -> Observation:
         self.atoms.get_forces()  # known already: the integrator ended here
         results = self.calculator.results
-        deviation = Deviation.of(results[self.watch.sigma_key])
+        deviation = Deviation.of(results[self.watch.sigma_key], results.get("novelty"))
         return Observation(
             self.step,
             self.step * self.timestep,
@@ -254,14 +255,15 @@ class _Simulation:
             self.integrator.temperature(),
             self.integrator.conserved() - self.jump,
             deviation,
-            self.watch.trust.state(deviation.largest),
+            self.watch.trust.judge(deviation),
         )
 
     def _ask(self, now: Observation) -> Ending | None:
         """Send a candidate to the oracle, and continue with its reply."""
         assert self.oracle is not None
         try:
-            reply = self.oracle.answer(Query(self.asked, self.step, self.atoms.copy(), now.results, now.deviation))
+            results = of_the_model(now.results)
+            reply = self.oracle.answer(Query(self.asked, self.step, self.atoms.copy(), results, now.deviation))
         except Interrupted as stop:  # while it learned; the step to report is ours
             raise Interrupted(stop.signal, self.step) from stop
         self.asked += 1
@@ -288,6 +290,7 @@ def _identity(calculator: Calculator, start: Atoms, conditions: Conditions, watc
     digest.update(json.dumps(posterior.calibration, sort_keys=True).encode())
     settings = {**asdict(conditions), **asdict(watch)}
     levels = settings.pop("trust")
+    novel = {"novelty-lo": levels["novelty_lower"], "novelty-hi": levels["novelty_upper"]}
     return {
         "posterior": digest.hexdigest(),
         "start": start_digest(moving_part(start)),
@@ -295,4 +298,6 @@ def _identity(calculator: Calculator, start: Atoms, conditions: Conditions, watc
         **{name.replace("_", "-"): value for name, value in settings.items() if name != "save_every"},
         "trust-lo": levels["lower"],
         "trust-hi": levels["upper"],
+        **(novel if posterior.novelty else {}),  # runs of early versions have none
+        **({} if calculator.bias is None else {"bias": calculator.bias}),
     }

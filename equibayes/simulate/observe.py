@@ -9,7 +9,8 @@ samples.
 
 The simulations of the samples are written beside the trajectory as member-00.xyz …  They start with the same
 velocities and random numbers, so that they differ only by their potentials.  A resumed run reuses those that are
-finished.
+finished.  With `reweight` none is needed: all observables, the energy too, follow from the frames of the trajectory
+with weights for every sample (`reweight.py`).
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from ase import Atoms
 
 from equibayes.errors import InputError
 from equibayes.plural import counted
+from equibayes.posterior.sigma import DDOF
 from equibayes.run.progress import Display, Silent
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.frames import read_frames
@@ -36,6 +38,7 @@ from equibayes.simulate.observables import (
     single_sample,
 )
 from equibayes.simulate.reporter import folder_of
+from equibayes.simulate.reweight import FEWEST, effective, log_weights, reweighted
 from equibayes.simulate.watch import Watch
 
 REACH = 6.0
@@ -90,6 +93,7 @@ def observe(
     *,
     every: int = 10,
     discard: int = 0,
+    reweight: bool = False,
     display: Display | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Each observable with its uncertainty, after the simulation `output`; the calculator must have `members=True`.
@@ -98,6 +102,8 @@ def observe(
     """
     if not 0 <= discard < steps:
         raise InputError(f"discard {discard}: must be at least 0 and fewer than the {counted(steps, 'step')}")
+    if reweight:
+        return _reweighted(observables, calculator, start, conditions, _kept(output, discard, steps))
     trajectories: list[list[Atoms]] = []
     if any(each.kind != "energy" for each in observables):
         trajectories = _members(calculator, start, conditions, steps, output, every, discard, display or Silent())
@@ -106,11 +112,41 @@ def observe(
         if each.kind == "energy":
             frames = _kept(output, discard, steps)
             known = estimate(member_energies(calculator, frames))
-            found[each.words] = _scalar(known, "eV")
         else:
             known = estimate([each(frames) for frames in trajectories])
-            found[each.words] = _scalar(known, "Å") if each.kind == "distance" else _curve(known, each, start)
+        found[each.words] = _shown(known, each, start)
     return found
+
+
+def _reweighted(
+    observables: Sequence[Observable], calculator: Calculator, start: Atoms, conditions: Conditions, frames: list[Atoms]
+) -> dict[str, dict[str, Any]]:
+    """The same from one trajectory."""
+    if conditions.ensemble == "nve":
+        raise InputError(
+            "observables: nve has no temperature to reweight at; use a thermostat, or leave --reweight out"
+        )
+    weights = log_weights(calculator, frames, conditions.temperature)
+    energies, left, found = np.array(member_energies(calculator, frames)), effective(weights), {}
+    for each in observables:
+        if each.kind == "energy":  # of every sample its own, in its own ensemble
+            parts = [reweighted(own, weight[None]) for own, weight in zip(energies, weights)]
+            members = np.array([part.mean for part in parts])
+            error = np.sqrt(np.square([part.sampling for part in parts]).mean())
+            known = Estimate(members.mean(0), members, members.std(0, ddof=DDOF), error)
+        else:
+            known = reweighted(each(frames), weights)
+        shown = _shown(known, each, start)
+        words = f"; reweighted, {left.min():.0f} to {left.max():.0f} effective of {counted(len(frames), 'frame')}"
+        words += ": too few, use one simulation per sample" * bool(left.min() < FEWEST)
+        found[each.words] = shown | {"effective_frames": left.tolist(), "words": shown["words"] + words}
+    return found
+
+
+def _shown(known: Estimate, observable: Observable, start: Atoms) -> dict[str, Any]:
+    if observable.kind == "rdf":
+        return _curve(known, observable, start)
+    return _scalar(known, "eV" if observable.kind == "energy" else "Å")
 
 
 def _members(
@@ -127,7 +163,8 @@ def _members(
     trajectories, count = [], len(calculator.posterior)
     for index in range(count):
         path = folder_of(output) / f"member-{index:02d}.xyz"
-        own = Calculator(single_sample(calculator.posterior, index), device=calculator.device, dtype=calculator.dtype)
+        sample, device = single_sample(calculator.posterior, index), calculator.device
+        own = Calculator(sample, device=device, dtype=calculator.dtype, novelty=(None, None))
         watch = Watch(every=every, save_every=max(every, 100))
         display.say(f"observables: simulation with sample {index + 1} of {count}")
         resume = can_resume(own, start, conditions, watch, path)

@@ -1,4 +1,4 @@
-"""Temperature, energy and the largest σ over time, from the log of a simulation."""
+"""Temperature, energy, the largest σ and the novelty over time, from the log of a simulation."""
 
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ def plot_log(log: str | Path, output: str | Path, trust: Trust, temperature: flo
     from equibayes.evaluation.figures.style import colour, figure, styled
 
     columns = read_log(log)
+    novel = "novelty" in columns and bool(np.isfinite(columns["novelty"]).any())
     with styled():
-        drawn, axes = figure(6.4, 5.6, rows=3, sharex=True)
-        top, middle, bottom = axes[:, 0]
+        drawn, axes = figure(6.4, 7.0 if novel else 5.6, rows=4 if novel else 3, sharex=True)
+        top, middle, bottom = axes[:3, 0]
         time = columns["time"] / 1e3
         top.plot(time, columns["temperature"], color=colour("vermillion"), linewidth=0.9)
         if temperature is not None:
@@ -33,9 +34,12 @@ def plot_log(log: str | Path, output: str | Path, trust: Trust, temperature: flo
                 bottom.annotate(f"{name} trust level", (1, level), fontsize=7, **place)
         unknown = columns["state"] == "unknown"
         if unknown.any():
-            bottom.plot(time[unknown], np.zeros(unknown.sum()), "x", color=colour("vermillion"), label="not finite")
-        bottom.set(ylabel="σ of forces, eV/Å", xlabel="time, ps")
+            bottom.plot(time[unknown], np.zeros(unknown.sum()), "x", color=colour("vermillion"), label="unknown")
+        bottom.set(ylabel="σ of forces, eV/Å")
         bottom.legend(loc="upper left", ncols=3)
+        if novel:
+            _novelty(axes[3, 0], time, columns["novelty"], trust)
+        axes[-1, 0].set(xlabel="time, ps")
         save_figure(drawn, output)
 
 
@@ -49,6 +53,16 @@ def _energies(axes: Any, time: np.ndarray, columns: dict[str, np.ndarray]) -> No
             axes.plot(time, values - values[0], color=colour(shade), linewidth=0.9, label=name)
     axes.set(ylabel="energy − first, eV")
     axes.legend(loc="upper left", ncols=2)
+
+
+def _novelty(axes: Any, time: np.ndarray, values: np.ndarray, trust: Trust) -> None:
+    from equibayes.evaluation.figures.style import colour
+
+    axes.plot(time, values, color=colour("purple"), linewidth=0.9)
+    for level in (trust.novelty_lower, trust.novelty_upper):
+        if level is not None:
+            axes.axhline(level, color=colour("muted"), linewidth=0.8, linestyle="--")
+    axes.set(ylabel="largest novelty", yscale="log")
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

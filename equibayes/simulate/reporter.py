@@ -4,6 +4,7 @@ traj.xyz has a folder traj-md beside it with md.log, candidates.xyz, md.svg and 
 """
 
 import time
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from equibayes.simulate.integrators import Conditions, Integrator
 from equibayes.simulate.resumable_file import ResumableFile
 from equibayes.simulate.state import MdState
 from equibayes.simulate.statistics import Statistics
-from equibayes.simulate.trust import Trust
 from equibayes.simulate.watch import Observation, Watch
 
 PLOT_SECONDS = 60.0
@@ -55,7 +55,15 @@ class MdReporter:
     """
 
     def __init__(
-        self, output: Path, steps: int, conditions: Conditions, watch: Watch, identity: dict[str, Any], display: Display
+        self,
+        output: Path,
+        steps: int,
+        conditions: Conditions,
+        watch: Watch,
+        identity: dict[str, Any],
+        display: Display,
+        *,
+        biased: bool = False,
     ) -> None:
         self.output, self.folder, self.steps = output, folder_of(output), steps
         self.conditions, self.watch, self.identity, self.display = conditions, watch, identity, display
@@ -64,7 +72,7 @@ class MdReporter:
         self.last_candidate: int | None = None
         self.last_state = "trusted"
         self.saved_step: int | None = None
-        self.columns = log.columns_for(conditions.ensemble)
+        self.columns = log.columns_for(conditions.ensemble, biased)
         self._files: dict[str, ResumableFile] = {}
         self._plotted = time.monotonic()
 
@@ -96,10 +104,10 @@ class MdReporter:
             self._files["md.log"].append(log.line(now, self.columns))
         if self.regular(now.step) or now.step == self.steps:
             shown = {"step": now.step, "temperature": now.temperature, "largest_sigma": now.deviation.largest}
-            # without trust levels the state "trusted" says nothing
-            self.display.show(
-                shown | ({} if self.watch.trust == Trust() and now.state == "trusted" else {"state": now.state})
-            )
+            shown |= {} if isnan(now.deviation.novelty) else {"novelty": now.deviation.novelty}
+            # without trust levels and novelty the state "trusted" says nothing
+            told = self.watch.trust.of_sigma or "novelty" in shown or now.state != "trusted"
+            self.display.show(shown | ({"state": now.state} if told else {}))
         else:
             self.display.advance(now.step)
 

@@ -15,6 +15,7 @@ class Statistics:
 
     states    number of frames in each of `trust.STATES`
     largest   largest finite deviation of an atom, eV/Å, with its step and atom (counted from 0)
+    novelty   largest novelty of an atom, likewise; 0 where it is not known
     The others are sums of the temperature (K), of the conserved energy minus its first value (eV) and of the time
     (fs), for means and a linear fit.  All are finite, as JSON needs them.
     """
@@ -24,6 +25,9 @@ class Statistics:
     largest: float = 0.0
     largest_step: int = 0
     largest_atom: int = 0
+    novelty: float = 0.0
+    novelty_step: int = 0
+    novelty_atom: int = 0
     temperature: float = 0.0
     temperature_squared: float = 0.0
     first_energy: float | None = None
@@ -36,16 +40,18 @@ class Statistics:
     @staticmethod
     def check(content: Any) -> None:
         """An `InputError` for sums, as read from a file, that no simulation gives."""
-        known = {each.name: each for each in fields(Statistics)}
-        if set(expect.section(content, "statistics")) != set(known):
-            raise InputError(f"statistics={one_line(list(content), 80)}: must be {', '.join(known)}")
+        known = {each.name for each in fields(Statistics)}
+        early = known - {"novelty", "novelty_step", "novelty_atom"}
+        if set(expect.section(content, "statistics")) not in (known, early):
+            raise InputError(f"statistics={one_line(list(content), 80)}: must be {', '.join(sorted(known))}")
         states = expect.section(content["states"], "statistics.states")
         if set(states) != set(STATES):
             raise InputError(f"statistics.states={one_line(list(states), 80)}: must be {', '.join(STATES)}")
         for name, value in states.items():
             expect.whole(value, f"statistics.states.{name}")
-        for name in ("frames", "largest_step", "largest_atom", "fitted"):
-            expect.whole(content[name], f"statistics.{name}")
+        for name in ("frames", "largest_step", "largest_atom", "novelty_step", "novelty_atom", "fitted"):
+            expect.whole(content.get(name, 0), f"statistics.{name}")
+        expect.number(content.get("novelty", 0.0), "statistics.novelty")
         sums = ("largest", "temperature", "temperature_squared", "energy", "time", "time_squared", "time_energy")
         for name in sums:
             expect.number(content[name], f"statistics.{name}")
@@ -59,6 +65,8 @@ class Statistics:
         self.states[state] += 1
         if isfinite(deviation.largest) and deviation.largest > self.largest:
             self.largest, self.largest_step, self.largest_atom = deviation.largest, step, deviation.atom
+        if deviation.novelty > self.novelty:
+            self.novelty, self.novelty_step, self.novelty_atom = deviation.novelty, step, deviation.novel_atom
         if isfinite(temperature):
             self.temperature += temperature
             self.temperature_squared += temperature**2

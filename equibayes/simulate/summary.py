@@ -26,6 +26,9 @@ def summary_of(result: MdResult, conditions: Conditions, labels: dict[str, Any] 
         "largest_sigma_eV_per_A": statistics.largest,
         "largest_sigma_step": statistics.largest_step,
         "largest_sigma_atom": statistics.largest_atom,
+        "largest_novelty": statistics.novelty or None,
+        "largest_novelty_step": statistics.novelty_step,
+        "largest_novelty_atom": statistics.novelty_atom,
         "share_of_frames": {state: statistics.fraction(state) for state in STATES},
         "candidates": result.candidates,
         "engine": result.engine,
@@ -56,7 +59,13 @@ def summary_lines(result: MdResult, trust: Trust, steps: int, output: str | Path
         f"largest σ    {1e3 * statistics.largest:.1f} meV/Å, in step {statistics.largest_step}, "
         f"atom {statistics.largest_atom} ({element}, counted from 0)"
     )
-    if trust != Trust() or statistics.states["unknown"]:
+    if statistics.novelty:
+        element = result.atoms.symbols[statistics.novelty_atom]
+        lines.append(
+            f"novelty      at most {statistics.novelty:.2f} (1: the edge of what was learned), in step "
+            f"{statistics.novelty_step}, atom {statistics.novelty_atom} ({element})"
+        )
+    if trust.of_sigma or statistics.novelty or statistics.states["unknown"]:
         shares = ", ".join(f"{100 * share:.1f} % {state}" for state, share in summary["share_of_frames"].items())
         lines.append(f"frames       {shares}; {counted(result.candidates, 'candidate')} written")
     if labels := summary.get("labels"):

@@ -1,23 +1,28 @@
-"""Force deviations of a frame, and the trust levels they are compared with.
+"""Force deviations and novelty of a frame, and the trust levels they are compared with.
 
 The deviation of an atom is the root mean square of its three force σ; a frame has the largest, mean and smallest of
 its atoms (`max_devi_f`, `avg_devi_f`, `min_devi_f`; those of DeePMD, the norm of the vector of σ, are larger by √3).
 
-| state     | largest deviation               |                                                                  |
-|-----------|---------------------------------|------------------------------------------------------------------|
-| trusted   | below the lower level           |                                                                  |
-| candidate | from the lower to the upper one | worth labelling                                                  |
-| exploded  | at or above the upper one       | unphysical: a label would not help                               |
-| unknown   | not a finite number             | the model does not know; never taken for certain, never labelled |
+| state     | largest deviation   | or novelty  |                                                                  |
+|-----------|---------------------|-------------|------------------------------------------------------------------|
+| trusted   | below the lower one | and below 1 |                                                                  |
+| candidate | from the lower one  | from 1      | worth labelling                                                  |
+| exploded  | from the upper one  |             | unphysical: a label would not help                               |
+| unknown   | not finite          | from 3      | the model does not know; never taken for certain, never labelled |
+
+Of several states the last one counts: where the model does not know, σ means nothing.  The novelty of a frame is the
+largest of its atoms (`posterior/novelty.py`).  Posteriors of early versions have none: no reason for doubt.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from equibayes.data.structures import FloatArray
+from equibayes.data.elements import symbol
+from equibayes.data.structures import FloatArray, IntArray
 from equibayes.errors import InputError, one_line
 from equibayes.posterior.file import Posterior
+from equibayes.posterior.novelty import NOVELTY
 from equibayes.posterior.summary import last_validation
 
 STATES = ("trusted", "candidate", "exploded", "unknown")
@@ -39,26 +44,32 @@ def atom_deviations(sigma: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Deviation:
-    """Deviations of one frame, eV/Å; `atom` has the largest."""
+    """Deviations of one frame, eV/Å, of which `atom` has the largest; `novel_atom` has the largest novelty (NaN: not
+    known)."""
 
     largest: float
     mean: float
     smallest: float
     atom: int
+    novelty: float = float("nan")
+    novel_atom: int = 0
 
     @classmethod
-    def of(cls, sigma: FloatArray) -> "Deviation":
-        """From σ of force components [n, 3]."""
+    def of(cls, sigma: FloatArray, novelty: FloatArray | None = None) -> "Deviation":
+        """From σ of force components [n, 3] and the novelty of the atoms [n]."""
         each = atom_deviations(sigma)
-        return cls(float(each.max()), float(each.mean()), float(each.min()), int(each.argmax()))
+        found = float(each.max()), float(each.mean()), float(each.min()), int(each.argmax())
+        return cls(*found) if novelty is None else cls(*found, float(novelty.max()), int(novelty.argmax()))
 
 
 @dataclass(frozen=True)
 class Trust:
-    """Trust levels in eV/Å; None for no level."""
+    """Trust levels of deviations, in eV/Å, and of novelty; None for no level."""
 
     lower: float | None = None
     upper: float | None = None
+    novelty_lower: float | None = NOVELTY[0]
+    novelty_upper: float | None = NOVELTY[1]
 
     def __post_init__(self) -> None:
         for name, level in (("lower", self.lower), ("upper", self.upper)):
@@ -68,35 +79,74 @@ class Trust:
             raise InputError(
                 f"the lower trust level {self.lower:g} eV/Å is above the upper one, {self.upper:g} eV/Å; swap them"
             )
+        for level in (self.novelty_lower, self.novelty_upper):
+            if level is not None and not 0 < level < float("inf"):
+                raise InputError(f"level of novelty {level:g}: must be above 0; 1 is the edge of what was learned")
+        if (self.novelty_lower or 0) > (self.novelty_upper or float("inf")):
+            raise InputError(
+                f"the lower level of novelty {self.novelty_lower:g} is above the upper one, {self.novelty_upper:g}; swap them"
+            )
 
     @classmethod
-    def of(cls, lower: float | str | None, upper: float | str | None, posterior: Posterior) -> "Trust":
-        """From the options --trust-lo and --trust-hi: see `trust_level`."""
+    def of(
+        cls,
+        lower: float | str | None,
+        upper: float | str | None,
+        posterior: Posterior,
+        novelty: tuple[float | None, float | None] = NOVELTY,
+    ) -> "Trust":
+        """From the options --trust-lo and --trust-hi (see `trust_level`), and levels of novelty."""
         given = {"--trust-lo": lower, "--trust-hi": upper}
         texts = {option: None if level is None else str(level) for option, level in given.items()}
-        return cls(*(trust_level(text, posterior, option) for option, text in texts.items()))
+        levels = [trust_level(text, posterior, option) for option, text in texts.items()]
+        return cls(levels[0], levels[1], novelty[0], novelty[1])
 
-    def state(self, deviation: float) -> str:
+    def state(self, deviation: float, novelty: float = float("nan")) -> str:
         """One of `STATES`."""
-        if not np.isfinite(deviation):
+        if not np.isfinite(deviation) or _reaches(novelty, self.novelty_upper):
             return "unknown"
-        if self.upper is not None and deviation >= self.upper:
+        if _reaches(deviation, self.upper):
             return "exploded"
-        return "candidate" if self.lower is not None and deviation >= self.lower else "trusted"
+        return "candidate" if _reaches(deviation, self.lower) or _reaches(novelty, self.novelty_lower) else "trusted"
+
+    def judge(self, deviation: Deviation) -> str:
+        """The state of a frame."""
+        return self.state(deviation.largest, deviation.novelty)
 
     @property
-    def stated(self) -> bool:
-        """Whether there is a level at all."""
-        return self != Trust()
+    def of_sigma(self) -> bool:
+        """Whether there is a level of the deviation."""
+        return self.lower is not None or self.upper is not None
+
+    @property
+    def of_novelty(self) -> bool:
+        """Whether there is a level of novelty."""
+        return self.novelty_lower is not None or self.novelty_upper is not None
+
+    def knows(self, novelty: FloatArray | None, sigma: FloatArray) -> bool:
+        """Whether the novelty of all atoms is below all levels, and all σ are finite: the usual case, found quickly."""
+        level = self.novelty_upper if self.novelty_lower is None else self.novelty_lower
+        below = novelty is None or level is None or bool(novelty.max() < level)
+        return below and bool(np.isfinite(sigma).all())
+
+    def sentence(self, deviation: Deviation, numbers: IntArray) -> str:
+        """What a state other than "trusted" means, for atoms of these elements."""
+        state, sigma = self.judge(deviation), f"σ of atom {_name(deviation.atom, numbers)}"
+        if not np.isfinite(deviation.largest):
+            return f"{sigma} is not finite: the model does not know"
+        if state in ("exploded", "candidate") and _reaches(deviation.largest, self.lower or self.upper):
+            level = "upper" if state == "exploded" else "lower"
+            return f"{sigma} is {deviation.largest:.3f} eV/Å, above the {level} trust level"
+        novel = f"the novelty of atom {_name(deviation.novel_atom, numbers)} is {deviation.novelty:.4g}"
+        return f"{novel}: " + ("the model does not know" if state == "unknown" else "beyond what was learned")
 
 
-def sentence(state: str, deviation: Deviation, symbol: str) -> str:
-    """What a state other than "trusted" means; `symbol` is the element of the atom with the largest deviation."""
-    where = f"σ of atom {deviation.atom} ({symbol})"
-    if state == "unknown":
-        return f"{where} is not finite: the model does not know"
-    level = "upper" if state == "exploded" else "lower"
-    return f"{where} is {deviation.largest:.3f} eV/Å, above the {level} trust level"
+def _reaches(value: float, level: float | None) -> bool:
+    return level is not None and value >= level
+
+
+def _name(atom: int, numbers: IntArray) -> str:
+    return f"{atom} ({symbol(int(numbers[atom]))})"
 
 
 def parse_level(text: str, option: str) -> tuple[float, bool]:

@@ -1,6 +1,6 @@
 """What is watched during a simulation, and when a frame ends it.
 
-| on_uncertain | a candidate frame                        | a frame above the upper level, or with unknown σ |
+| on_uncertain | a candidate frame                        | a frame that has exploded or is unknown          |
 |--------------|------------------------------------------|--------------------------------------------------|
 | log          | a log line at the transition             | a log line at the transition                     |
 | write        | is also written to candidates.xyz        | ends the simulation and is not kept              |
@@ -18,7 +18,7 @@ import numpy as np
 from ase import Atoms, units
 
 from equibayes.errors import InputError
-from equibayes.simulate.trust import DEVIATIONS, Deviation, Trust, check_deviation, sentence
+from equibayes.simulate.trust import DEVIATIONS, Deviation, Trust, check_deviation
 
 ON_UNCERTAIN = ("log", "write", "stop", "label")
 LARGEST_MOVE = 1.0
@@ -90,5 +90,4 @@ def ending_of(now: Observation, watch: Watch, timestep_fs: float) -> Ending | No
         return None
     if now.state == "candidate" and watch.on_uncertain != "stop":
         return None
-    symbol = now.atoms.symbols[now.deviation.atom]
-    return Ending(f"at step {now.step}: {sentence(now.state, now.deviation, symbol)}")
+    return Ending(f"at step {now.step}: {watch.trust.sentence(now.deviation, now.atoms.numbers)}")

@@ -11,7 +11,7 @@ import pytest
 from equibayes.adapters.chemiscope import OF_ATOMS, OF_FRAMES, dataset
 from equibayes.cli.main import main
 from equibayes.simulate.frames import read_frames
-from tests.simulate.posteriors import ETHANOL, random_posterior
+from tests.simulate.posteriors import ETHANOL, ethanol_posterior, random_posterior
 
 MD = f"md {ETHANOL} bundled:ethanol@0:1 -o t.xyz --temperature 300 --every 5 --k 1 --device cpu --chemiscope t.json.gz"
 PREDICT = f"predict {ETHANOL} bundled:ethanol@0:5 -o p.xyz --device cpu --chemiscope p.json"
@@ -45,7 +45,16 @@ def test_predictions_with_their_errors(tmp_path: Path) -> None:
     frames = read_frames("p.xyz")
     errors = [atoms.calc.results["energy"] - atoms.info["REF_energy"] for atoms in frames]
     np.testing.assert_allclose(found["energy_error"]["values"], errors, atol=1e-6)
-    assert set(found) == {*OF_FRAMES, *OF_ATOMS} - {"step", "time"}
+    assert set(found) == {*OF_FRAMES, *OF_ATOMS} - {"step", "time", "novelty"}  # not known of an early file
+
+
+def test_novelty_where_it_is_known(tmp_path: Path) -> None:
+    ethanol_posterior().save("w.posterior")
+    assert main(PREDICT.replace(str(ETHANOL), "w.posterior").split()) == 0
+    novelty = np.concatenate([atoms.arrays["novelty"] for atoms in read_frames("p.xyz")])
+    found = content(tmp_path / "p.json")["properties"]["novelty"]["values"]
+    np.testing.assert_allclose(found, novelty, atol=1e-6)
+    assert min(found) > 0
 
 
 @pytest.mark.parametrize("data", ["bundled:ethanol@0:4", "crystals.xyz"])

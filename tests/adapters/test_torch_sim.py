@@ -57,6 +57,8 @@ def test_a_batch_gives_what_the_posterior_predicts(structures: list) -> None:
         np.testing.assert_allclose(found[name], [getattr(each, name) for each in expected], rtol=1e-9, atol=1e-9)
     for name in OF_ATOMS:
         np.testing.assert_allclose(found[name], np.concatenate([getattr(e, name) for e in expected]), atol=1e-9)
+    novelty = [np.full(len(e.forces), np.nan) if e.novelty is None else e.novelty for e in expected]
+    np.testing.assert_allclose(found["novelty"], np.concatenate(novelty), rtol=1e-6)
     for stress, each in zip(found["stress"], expected):
         if each.stress is None:
             assert stress.isnan().all()

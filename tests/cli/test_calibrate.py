@@ -1,6 +1,7 @@
 """`equibayes calibrate`: in the file, in every prediction, and out again."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from equibayes.data import read
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import load
 from equibayes.posterior.sample import sample
+from equibayes.posterior.summary import PosteriorSummary
 from tests.runs import ethanol_frames, small_config
 
 
@@ -148,3 +150,25 @@ def test_bad_input(made: tuple[Path, Path], file: Path, tmp_path: Path, capsys: 
     assert "salt.xyz, frame 0: species Na, Cl unknown to this model" in bad([str(file), str(salt)], capsys)
     assert file.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.posterior", "bare.xyz", "salt.xyz"]
+
+
+def test_novelty_of_an_earlier_file(made: tuple[Path, Path], file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As if sampled now; the calibration stays, or its absence."""
+    before = load(file)
+    assert before.novelty is not None
+    replace(before, novelty=None).save(file)
+    assert "novelty is not known" in str(PosteriorSummary(file))
+    assert good([str(file), "bundled:ethanol@0:60", "--novelty"], capsys).startswith("novelty of 48 frames stored in")
+    after = load(file)
+    assert after.novelty is not None
+    np.testing.assert_allclose(after.novelty.mean, before.novelty.mean, atol=1e-5)
+    frame = ethanol_frames(1)[0]
+    np.testing.assert_allclose(after.predict(frame).novelty, before.predict(frame).novelty, rtol=0.05)
+    assert after.calibration is None
+    assert "1 is the edge of 48 training frames" in str(PosteriorSummary(file))
+
+
+def test_novelty_needs_the_training_frames(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = bad([str(file), "bundled:ethanol@1000:1040", "--novelty"], capsys)
+    assert "the posterior learned from none of these frames" in said
+    assert "give the file that it was sampled from" in said

@@ -51,6 +51,7 @@ def evaluated_of(
         force_aleatoric=0.8 * sigma,
         number=number,
         frame=np.repeat(np.arange(len(structures)), [len(s) for s in structures]),
+        novelty=sigma[:, 0] / (2 * size),
     )
 
 

@@ -25,7 +25,7 @@ from equibayes.evaluation.tables import measure_all
 from equibayes.posterior.file import Posterior
 from tests.evaluation.made_up import calibrated, evaluated_of, made_up, made_up_posterior, stressed
 
-SECTIONS = ["summary", "accuracy", "outliers", "calibration", "structures", "samples", "run", "about"]
+SECTIONS = ["summary", "accuracy", "outliers", "calibration", "novelty", "structures", "samples", "run", "about"]
 HOSTILE = "a</script><img src=http://evil.example/x onerror=alert(1)>&\"'$y$"
 
 
@@ -123,12 +123,13 @@ def test_every_section(full: tuple[Page, str]) -> None:
         "Reliability diagram",
         "Errors by predicted σ, shifted",
         "Density of errors, near",
+        "Errors by novelty",
         "Dependence on k",
         "Learning history",
         "Predictions of every chain during the cycles",
     ):
         assert title in titles
-    assert len(page.all("svg")) == len(titles) == 14
+    assert len(page.all("svg")) == len(titles) == 15
     assert "linear (upper scale: kcal/(mol Å))" in html.replace("\u00a0", " ").replace("   ", " ")
     assert "logarithmic" in html
     for attributes in page.elements:

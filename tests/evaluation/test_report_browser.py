@@ -78,8 +78,8 @@ def choose(page: Browser, element: str, value: str) -> None:
 def test_loads_in_silence(page: Browser, path: Path) -> None:
     assert page.complaints == []
     assert page.requests == [path.resolve().as_uri()], "only the page itself"
-    assert page.evaluate("document.querySelectorAll('section').length") == 7
-    assert page.evaluate("document.querySelectorAll('svg').length") == 13
+    assert page.evaluate("document.querySelectorAll('section').length") == 8
+    assert page.evaluate("document.querySelectorAll('svg').length") == 14
     assert page.evaluate("[...document.querySelectorAll('svg')].every(s => s.getBoundingClientRect().height > 100)")
     assert HOSTILE in page.evaluate("document.querySelector('h1').parentElement.parentElement.innerText")
 
@@ -131,7 +131,7 @@ def test_viewer_turns_by_mouse_and_keyboard(page: Browser) -> None:
         page.press(key)
         seen.append(pixels(page, "viewer-least"))
     assert len(set(seen)) == len(seen), "every move changes the picture"
-    assert re.fullmatch(r"C 0: σ [\d.]+ meV/Å, error [\d.]+ meV/Å", words(page, "viewer-least-atom"))
+    assert re.fullmatch(r"C 0: σ [\d.]+ meV/Å, error [\d.]+ meV/Å, novelty [\d.]+", words(page, "viewer-least-atom"))
     page.press("0")
     assert pixels(page, "viewer-least") == seen[0], "0 starts again"
     assert pixels(page, "viewer-most") == other, "the other view stays"
@@ -160,6 +160,10 @@ def test_viewer_shows_other_structures_and_errors(page: Browser) -> None:
     choose(page, "viewer-colour", "error")
     seen.append(pixels(page, "viewer-least"))
     assert "observed error of an atom" in words(page, "viewer-what")
+    choose(page, "viewer-colour", "novelty")
+    seen.append(pixels(page, "viewer-least"))
+    assert "1 is the edge of what was learned" in words(page, "viewer-what")
+    choose(page, "viewer-colour", "error")
     choose(page, "viewer-set", "2")
     seen.append(pixels(page, "viewer-least"))
     assert "grey: not known" in words(page, "viewer-what"), "the crystal has no labels"

@@ -178,7 +178,7 @@ def test_farthest_points_on_a_line() -> None:
 
 
 def test_unknown_words() -> None:
-    with pytest.raises(InputError, match="choose one of sigma, bald, stress, diversity, random"):
+    with pytest.raises(InputError, match="choose one of sigma, bald, stress, diversity, novelty, random"):
         select_structures("best", [0], 1)
     with pytest.raises(InputError, match="choose one of batch, structure"):
         select_structures("bald", [0], 1, mode="both")

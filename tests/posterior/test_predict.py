@@ -77,6 +77,7 @@ def test_what_dynamics_computed_is_the_same_prediction(posterior: Posterior, str
         log_sigma_energy=output.log_sigma_energy[:, 0].numpy(),
         log_sigma_virial=np.full(len(output.energy), np.nan),
         log_sigma_forces=output.log_sigma_forces.numpy(),
+        invariants=output.invariants[0].numpy(),
     )
     ready = ReadyPosterior(posterior, "cpu")
     got = ready.prediction(structure, ready.sampled_by_dynamics(structure, found))

@@ -1,9 +1,9 @@
 """Files written by earlier versions load, predict and resume; each version has a stored sample in `files/`.
 
 `v1` was written by the last commit with format 1, `v1-first` by one of the first, which had fewer settings, `v2` by the
-last with posteriors of format 2, and `v3` by the last with posteriors of format 3 and checkpoints of format 2.  All are
-runs of 36 steps with 2 chains on bundled ethanol; `.posterior` is the result and `.run` the same run stopped after step
-30.
+last with posteriors of format 2, `v3` by the last with posteriors of format 3 and checkpoints of format 2, and `v4` by
+the last with posteriors of format 4.  All are runs of 36 steps with 2 chains on bundled ethanol; `.posterior` is the
+result and `.run` the same run stopped after step 30.
 """
 
 import json
@@ -21,7 +21,7 @@ from equibayes import tensor_file
 from equibayes.config import build
 from equibayes.errors import InputError
 from equibayes.posterior.calibrate import store
-from equibayes.posterior.file import FORMAT, load, read
+from equibayes.posterior.file import FORMAT, VERSION, load, read
 from equibayes.posterior.sample import sample
 from equibayes.posterior.summary import PosteriorSummary
 from equibayes.posterior.upgrade import posterior_1_to_2, posterior_2_to_3
@@ -35,9 +35,10 @@ FILES = Path(__file__).parent / "files"
 STORED = ["v1", "v1-first", "v2", "v3"]
 
 
-@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize("name", [*STORED, "v4"])
 def test_an_old_posterior_loads_and_predicts(name: str) -> None:
     posterior = load(FILES / f"{name}.posterior")
+    assert posterior.novelty is None
     assert (len(posterior), posterior.chain.tolist()) == (4, [0, 1, 0, 1])
     assert posterior.network.per_type_energy_shifts_trainable is False
     assert posterior.network.stress_head is False
@@ -46,7 +47,10 @@ def test_an_old_posterior_loads_and_predicts(name: str) -> None:
     assert changed_setting(posterior.config, build(SampleConfig, posterior.config).to_dict()) == ""
     prediction = posterior.predict(ethanol_frames(1)[0])
     assert np.isfinite(prediction.forces).all()
-    assert dict(PosteriorSummary(FILES / f"{name}.posterior").lines())["chains"].startswith("2, seed 0; 36 steps")
+    assert prediction.novelty is None
+    lines = dict(PosteriorSummary(FILES / f"{name}.posterior").lines())
+    assert lines["chains"].startswith("2, seed 0; 36 steps")
+    assert "equibayes calibrate POSTERIOR DATA --novelty adds it" in lines["novelty"]
 
 
 @pytest.mark.parametrize("name", STORED[:3])
@@ -99,7 +103,7 @@ def test_an_old_settings_file_names_what_is_gone() -> None:
 def test_a_calibration_is_stored_in_the_present_format(tmp_path: Path) -> None:
     path = tmp_path / "a.posterior"
     store(FILES / "v1-first.posterior", path, {"any": 1})
-    header, tensors = tensor_file.read(path, format=FORMAT, version=4, what="posterior file")
+    header, tensors = tensor_file.read(path, format=FORMAT, version=VERSION, what="posterior file")
     assert header["calibration"] == {"any": 1}
     assert torch.equal(tensors["samples"], read(FILES / "v1-first.posterior")[1]["samples"])
 
@@ -135,7 +139,7 @@ def test_settings_that_became_constants() -> None:
 def test_versions_that_never_were(version: Any, tmp_path: Path) -> None:
     header = {"format": FORMAT, "format_version": version}
     save_file({"samples": torch.zeros(1, 3)}, tmp_path / "a", {"equibayes": json.dumps(header)})
-    with pytest.raises(InputError, match="this equibayes reads format 4; use the equibayes that wrote it"):
+    with pytest.raises(InputError, match=f"this equibayes reads format {VERSION}; use the equibayes that wrote it"):
         load(tmp_path / "a")
 
 

@@ -8,6 +8,7 @@ made by
         output.records=5 \\ network.model_dtype=float64 output.half_precision=true
 """
 
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -16,7 +17,8 @@ from ase import Atoms
 from equibayes.bayes.model import StochasticModel
 from equibayes.data.reference import EnergyReference
 from equibayes.network.config import preset
-from equibayes.posterior.file import Posterior
+from equibayes.posterior.file import Posterior, load
+from equibayes.posterior.fit_novelty import with_novelty
 from tests.models import full_config, random_weights
 from tests.runs import ethanol_frames
 from tests.samples import SPECIES_OF
@@ -39,3 +41,9 @@ def random_posterior(k: int = 3, **network: object) -> Posterior:
         network=model.config,
         reference=EnergyReference("given", {z: -10.0 * z for z in SPECIES_OF}),
     )
+
+
+@cache
+def ethanol_posterior() -> Posterior:
+    """The same with the novelty that is fitted when sampling ends; the file is older."""
+    return with_novelty(load(ETHANOL), ethanol_frames(300)[:280], ethanol_frames(300)[280:], device="cpu")

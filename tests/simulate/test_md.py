@@ -489,6 +489,6 @@ def test_a_log_of_a_version_without_the_deviation_of_the_pressure(tmp_path: Path
     old = [name for name in columns_for("npt") if name != "pressure_std"]
     values = " ".join("trusted" if name == "state" else "1" for name in old)
     path = tmp_path / "md.log"
-    path.write_text(header(Trust(), "total", old) + values + "\n")
+    path.write_text(header(Trust(), "total", "reference", old) + values + "\n")
     assert columns_in(path.read_text()) == old
     assert read_log(path)["volume"].tolist() == [1.0]

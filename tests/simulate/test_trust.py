@@ -40,6 +40,31 @@ def test_band() -> None:
     assert set(found) < set(STATES)
 
 
+def test_not_knowing_beats_any_deviation() -> None:
+    trust = Trust(0.1, 0.5)
+    found = [trust.state(deviation, novelty) for novelty in (0.99, 1.0, 2.99, 3.0) for deviation in (0.01, 0.2, 0.6)]
+    inside = ["trusted", "candidate", "exploded"]
+    novel = ["candidate", "candidate", "exploded"]
+    assert found == inside + novel + novel + ["unknown"] * 3
+    assert Trust(novelty_lower=None, novelty_upper=None).state(0.1, 1000.0) == "trusted"
+    assert Trust(0.1, 0.5).state(0.01, float("nan")) == "trusted", "not known: no reason for doubt"
+
+
+def test_sentences() -> None:
+    sigma, novelty, numbers = np.full((2, 3), 0.2), np.array([0.4, 1.7]), np.array([1, 8])
+
+    def said(trust: Trust, factor: float = 1.0) -> str:
+        return trust.sentence(Deviation.of(sigma, factor * novelty), numbers)
+
+    assert said(Trust(0.1)) == "σ of atom 0 (H) is 0.200 eV/Å, above the lower trust level"
+    assert said(Trust(None, 0.1)) == "σ of atom 0 (H) is 0.200 eV/Å, above the upper trust level"
+    assert said(Trust()) == "the novelty of atom 1 (O) is 1.7: beyond what was learned"
+    assert said(Trust(0.1), 2.0) == "the novelty of atom 1 (O) is 3.4: the model does not know"
+    assert (
+        Trust().sentence(Deviation.of(np.full((2, 3), np.nan)), numbers).endswith("not finite: the model does not know")
+    )
+
+
 def test_levels_from_words() -> None:
     posterior = load(ETHANOL)
     error = posterior.history[-1]["validation_force_mae_of_mean"]
@@ -53,6 +78,12 @@ def test_levels_from_words() -> None:
 
 
 @pytest.mark.parametrize("levels", [(0.0, 1.0), (-1.0, None), (0.5, 0.1), (float("nan"), None), (None, float("inf"))])
-def test_senseless_levels(levels: tuple[float | None, float | None]) -> None:
+def test_senseless_levels_of_sigma(levels: tuple[float | None, float | None]) -> None:
     with pytest.raises(InputError, match="trust level"):
         Trust(*levels)
+
+
+@pytest.mark.parametrize("levels", [(0.0, 1.0), (-1.0, None), (2.0, 1.0), (float("nan"), None)])
+def test_senseless_levels_of_novelty(levels: tuple[float | None, float | None]) -> None:
+    with pytest.raises(InputError, match="level of novelty"):
+        Trust(None, None, *levels)

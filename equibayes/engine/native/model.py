@@ -34,6 +34,7 @@ class Results(ctypes.Structure):
             "log_sigma_virial",
             "log_sigma_forces",
             "features",
+            "invariants",
         )
     )
 
@@ -66,7 +67,7 @@ class NativeModel:
         """As `StochasticModel.forward`, not differentiable."""
         if graph.species.shape[0] != 1:
             return self.model.forward(weights, graph, feature_mask=feature_mask)
-        system = System(self.module.library, graph)
+        system = System(self.module.library, graph, self.model.network.invariants)
         found = system.predict(self._place(weights), mask=feature_mask, channels=self.model.config.channels[0])
         return ModelOutput(
             energy=found["energy"],
@@ -76,13 +77,16 @@ class NativeModel:
             log_sigma_forces=found["log_sigma_forces"],
             log_sigma_stress=(found["log_sigma_virial"] - graph.volume.double().log()).float(),
             features=found["features"],
+            invariants=found["invariants"][None],
         )
 
     def dynamics(self, weights: Weights, graph: Graph) -> "NativeDynamics":
-        return NativeDynamics(self.module.library, self._place(weights), graph.sender.shape[1])
+        return NativeDynamics(
+            self.module.library, self._place(weights), self.model.network.invariants, graph.sender.shape[1]
+        )
 
     def part(self, weights: Weights) -> "NativeDynamics":
-        return NativeDynamics(self.module.library, self._place(weights))
+        return NativeDynamics(self.module.library, self._place(weights), self.model.network.invariants)
 
     def _place(self, weights: Weights) -> "PlacedWeights":
         """The last weights are kept."""
@@ -138,11 +142,13 @@ class System:
         self,
         library: ctypes.CDLL,
         graph: Graph,
+        invariants: int,
         positions: np.ndarray | None = None,
         ghosts: Ghosts | None = None,
     ) -> None:
-        """positions [N, 3]: if the graph is a list of pairs that is used again when the atoms have moved."""
-        self.library = library
+        """invariants: their number S;  positions [N, 3]: if the graph is a list of pairs that is used again when the
+        atoms have moved."""
+        self.library, self.invariants = library, invariants
         self.atoms, slots = graph.sender.shape[1:]
         self.structures = graph.num_structures
         at = None if positions is None else torch.from_numpy(np.array(positions, dtype=np.float64, order="C"))
@@ -173,6 +179,7 @@ class System:
             # stays NaN where stress is not learned
             "log_sigma_virial": torch.full((count, self.structures), torch.nan, dtype=torch.float64),
             "log_sigma_forces": torch.zeros(count, self.atoms, dtype=torch.float32),
+            "invariants": torch.zeros(self.atoms, self.invariants, dtype=torch.float32),
         }
         if channels:
             found["features"] = torch.empty(count, self.atoms, channels, dtype=torch.float32)
@@ -190,13 +197,13 @@ class System:
 class NativeDynamics:
     """One structure whose atoms move while its list of pairs stays; at each call those within the cutoff are taken."""
 
-    def __init__(self, library: ctypes.CDLL, weights: PlacedWeights, num_atoms: int = 0) -> None:
-        self.library, self.weights, self.num_atoms = library, weights, num_atoms
+    def __init__(self, library: ctypes.CDLL, weights: PlacedWeights, invariants: int, num_atoms: int = 0) -> None:
+        self.library, self.weights, self.invariants, self.num_atoms = library, weights, invariants, num_atoms
         self._system: System | None = None
 
     def load(self, graph: Graph, positions: np.ndarray, ghosts: Ghosts | None = None) -> None:
         """See `Dynamics` and `PartDynamics`."""
-        self._system = System(self.library, graph, positions, ghosts)
+        self._system = System(self.library, graph, self.invariants, positions, ghosts)
         self.num_atoms = self._system.atoms
 
     def __call__(self, positions: np.ndarray) -> DynamicsOutput:
@@ -210,6 +217,7 @@ class NativeDynamics:
             log_sigma_energy=found["log_sigma_energy"][:, 0],
             log_sigma_forces=found["log_sigma_forces"].astype(np.float64),
             log_sigma_virial=found["log_sigma_virial"][:, 0],
+            invariants=found["invariants"],
         )
 
 

@@ -22,7 +22,7 @@ from equibayes.engine.native.dialect import CppDialect
 from equibayes.engine.native.layout import ALIGNED, Matrix, WeightMemory
 from equibayes.engine.native.target import target
 from equibayes.network.config import NetworkConfig
-from equibayes.network.irreps import LayerPlan
+from equibayes.network.irreps import SCALAR, LayerPlan
 from equibayes.units import KCAL_PER_MOL
 
 SOURCE = Path(__file__).parent / "source"
@@ -141,7 +141,12 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
         "BESSEL": place["bessel"],
         "READOUT": place["readout"],
         "SHIFT": place.get("shift", -1),
+        "INVARIANTS": sum(layer.outputs[SCALAR] for layer in padding.layers),
     }
+    scalars = [
+        _braces([place_, wide.outputs[SCALAR], layer.outputs[SCALAR]])
+        for place_, wide, layer in zip([*(arena.x[SCALAR] for arena in arenas[1:]), start], layers, padding.layers)
+    ]
     lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"constexpr long {name} = {value};" for name, value in places.items()]
     lines += [
@@ -162,6 +167,7 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
         *(f"    {_head(memory, name)}," for name in model.heads),
         "};",
     ]
+    lines += [f"constexpr Scalars SCALARS[] = {_braces(scalars)};"]
     lines += [f"constexpr Range SUMMED[] = {_braces(_summed(memory))};"]
     lines += ["struct BackMatrix { long place, back; int blocks, rows, columns; };"]
     lines += ["constexpr BackMatrix BACK_MATRICES[] = {"]

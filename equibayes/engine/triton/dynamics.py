@@ -54,6 +54,7 @@ class TritonDynamics:
         self.asked = torch.zeros(nodes, 3, dtype=torch.float64, pin_memory=on_gpu)
         # the last number, of the stress, stays NaN where that is not learned
         self.found = torch.full((chains, size), torch.nan, dtype=torch.float64, pin_memory=on_gpu)
+        self.invariants = torch.zeros(nodes, self.model.network.invariants, pin_memory=on_gpu)
         self.evaluate = Capture(self._evaluate, self.device)
 
     @property
@@ -68,6 +69,7 @@ class TritonDynamics:
         if slots > shape.slots or rows > shape.pairs:
             self._make(shape.nodes, slots, rows)
         self.passes.load_graph(pairs)
+        self.places = pairs.order[0].argsort().cpu().numpy()
         self.passes.begin()
         start = torch.from_numpy(np.ascontiguousarray(positions)).to(self.device)[pairs.order[0]]
         first, second = (self.passes.graph.ends[0, :, i].long() for i in range(2))
@@ -89,6 +91,7 @@ class TritonDynamics:
             log_sigma_forces=deviations,
             log_sigma_virial=found[:, -1],
             forces=forces.reshape(-1, shape.nodes, 3),
+            invariants=self.invariants.numpy()[self.places],
         )
 
     def _evaluate(self) -> None:
@@ -103,3 +106,4 @@ class TritonDynamics:
             self.found, shape.nodes, shape.slots, shape.pairs, shape.chains, SHARES, self.found.shape[1],
             STRESS=self.model.learns_stress, R_MAX=self.model.config.r_max, BLOCK=at_once, num_warps=4 if at_once == 128 else 8,
         )  # fmt: skip
+        self.invariants.copy_(passes.invariants, non_blocking=True)

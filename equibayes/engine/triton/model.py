@@ -99,6 +99,7 @@ class TritonModel:
             log_sigma_forces=deviations[0],
             log_sigma_stress=self._log_sigma_stress(deviations, graph),
             features=last.reshape(chains, nodes, -1)[:, place],
+            invariants=passes.invariants[place][None],
         )
 
     def _log_sigma_stress(self, deviations: torch.Tensor, graph: Graph) -> torch.Tensor:

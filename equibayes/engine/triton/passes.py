@@ -18,6 +18,7 @@ from equibayes.engine.generate.groups import blocks as channel_blocks
 from equibayes.engine.generate.groups import collecting_groups
 from equibayes.engine.triton import kernels, readout
 from equibayes.engine.triton.memory import Memory, Shape, edges_at_once
+from equibayes.network.irreps import SCALAR
 from equibayes.units import KCAL_PER_MOL
 
 
@@ -34,6 +35,15 @@ class Passes(Memory):
             self.pull, graph.pair, graph.degree, self.forces, shape.nodes, shape.slots, shape.pairs, self.graph_nodes,
             BLOCK=32, num_warps=1,
         )  # fmt: skip
+
+    @property
+    def invariants(self) -> torch.Tensor:
+        """[N, S]: the scalars after every layer, of the first weight set."""
+        nodes, layers = self.shape.nodes, self.network.layers
+        starts = [*(arena.x[SCALAR] for arena in self.arenas[1:]), self.last]
+        sizes = [nodes * layer.outputs[SCALAR] for layer in layers]
+        blocks = (self.arena[0, 0, start : start + size] for start, size in zip(starts, sizes))
+        return torch.cat([block.reshape(nodes, -1) for block in blocks], 1)
 
     def move(self, positions: torch.Tensor, shift: torch.Tensor) -> None:
         """Vectors, lengths and directions of pairs from positions [N, 3] and lattice translations [Q, 3]."""

@@ -6,6 +6,7 @@
 from equibayes.evaluation.figures.calibration import reliability_diagram, sigma_against_error
 from equibayes.evaluation.figures.densities import density_of_errors, histogram_of_forces
 from equibayes.evaluation.figures.drawing import Drawing, slug
+from equibayes.evaluation.figures.novelty import error_by_novelty
 from equibayes.evaluation.figures.outliers import error_of_remaining, roc_curves
 from equibayes.evaluation.figures.run import learning_history, probe_traces
 from equibayes.evaluation.figures.sets import by_sample_count, by_species
@@ -16,6 +17,7 @@ __all__ = [
     "by_sample_count",
     "by_species",
     "density_of_errors",
+    "error_by_novelty",
     "error_of_remaining",
     "histogram_of_forces",
     "learning_history",

@@ -66,6 +66,7 @@ def _page(content: Content) -> str:
         ("outliers", "Outliers", sections.outliers(content)),
         ("calibration", "Calibration", sections.calibration(content)),
         ("stress", "Stress", sections.stress(content)),
+        ("novelty", "Novelty", sections.novelty(content)),
         ("structures", "Structures", viewer(content)),
         ("samples", "Samples", sections.sample_count(content)),
         ("run", "Sampling", sections.run(content)),

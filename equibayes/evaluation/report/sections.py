@@ -132,6 +132,27 @@ def outliers(content: Content) -> Html:
     return section("outliers", "Does σ find the large errors?", tables.outliers(content.numbers), both)
 
 
+def novelty(content: Content) -> Html | None:
+    if not any(each.get("novel_frame_share") is not None for each in content.sets):
+        return None
+    drawing = figures.error_by_novelty([each.result for each in content.sets])
+    plot = content.figure(
+        drawing,
+        "Errors by novelty",
+        "Good: errors are as usual left of the first dashed line, the edge of what was learned, and larger to the right of it; "
+        "σ (dotted) grows with them. Beyond the second line predictions have little to do with the truth.",
+        "too few force labels",
+        wide=True,
+    )
+    return section(
+        "novelty",
+        "Is this like what was learned?",
+        items([words.novelty(each) for each in content.sets]),
+        tables.novelty(content.numbers),
+        tag("div", plot, class_="figures"),
+    )
+
+
 def calibration(content: Content) -> Html:
     results = [each.result for each in content.sets]
     diagram = content.figure(

@@ -80,17 +80,23 @@ def _elements(sets: list[Numbers]) -> dict[str, Any]:
 def _set(result: Evaluated) -> dict[str, Any]:
     certain, uncertain = rank(result)
     sigma, error = per_atom(result.force_sigma) * MEV, per_atom(result.force_error) * MEV
+    novelty = np.full(len(sigma), np.nan) if result.novelty is None else result.novelty
     shown = np.isin(result.frame, [*certain, *uncertain])
     finite = sigma[shown & np.isfinite(sigma)]
     span = [float(finite.min()), float(finite.max())] if len(finite) else [0.0, 1.0]
     groups = {
-        name: [_structure(result.structures[f], f, sigma[result.frame == f], error[result.frame == f]) for f in frames]
+        name: [
+            _structure(result.structures[f], f, *(values[result.frame == f] for values in (sigma, error, novelty)))
+            for f in frames
+        ]
         for name, frames in (("most", certain), ("least", uncertain))
     }
     return {"name": result.name, "span": span, **groups}
 
 
-def _structure(structure: Structure, frame: int, sigma: np.ndarray, error: np.ndarray) -> dict[str, Any]:
+def _structure(
+    structure: Structure, frame: int, sigma: np.ndarray, error: np.ndarray, novelty: np.ndarray
+) -> dict[str, Any]:
     turn, centre = _face(structure.positions)
     cell = structure.cell @ turn if structure.pbc.any() else None
     return {
@@ -103,6 +109,7 @@ def _structure(structure: Structure, frame: int, sigma: np.ndarray, error: np.nd
         "bonds": _bonds(structure),
         "sigma": _rounded(sigma, 2),
         "error": _rounded(error, 2),
+        "novelty": _rounded(novelty, 3),
     }
 
 

@@ -40,6 +40,7 @@ STRESS: list[Shown] = _metrics(
     "n_frames_with_stress gpa.stress_mae gpa.stress_rmse gpa.stress_sharpness gpa.stress_crps gpa.stress_mll stress_auc "
     "stress_coverage_50 stress_coverage_68 stress_coverage_90 stress_coverage_95 stress_epistemic_share"
 )
+NOVELTY: list[Shown] = _metrics("novel_frame_share novel_atom_share novelty_auc per_atom.force_auc novelty_spearman")
 
 
 def calibration_columns(own: Quantity) -> list[Shown]:
@@ -76,6 +77,11 @@ def energies(numbers: Sequence[Numbers]) -> Html:
 def stress(numbers: Sequence[Numbers]) -> Html:
     caption = "The six elements of the stress: errors, σ as root mean square, % of errors within the intervals"
     return _table(caption, [each for each in numbers if each.get("stress_mae") is not None], STRESS)
+
+
+def novelty(numbers: Sequence[Numbers]) -> Html:
+    caption = "Novelty: % beyond what was learned, and how well it finds atoms with large errors, beside σ"
+    return _table(caption, numbers, NOVELTY)
 
 
 def calibration(numbers: Sequence[Numbers]) -> Html:

@@ -19,6 +19,9 @@
   const GREY = [140, 148, 158], UNIT = " meV/Å";
   const show = (value) => (value === null ? "not known" : value.toFixed(value < 10 ? 2 : 1) + UNIT);
 
+  // novelty from nothing to far beyond what was learned; σ and error by one scale, so that a colour means the same number
+  const span = (set) => (pickColour.value === "novelty" ? [0, 3] : set.span);
+
   // 3 × 3 rotations, row by row
   const turnBy = (m, ax, ay) => {
     const [cx, sx, cy, sy] = [Math.cos(ax), Math.sin(ax), Math.cos(ay), Math.sin(ay)];
@@ -97,7 +100,8 @@
 
     tell() {
       const s = this.structure, a = this.atom;
-      this.output.textContent = a === null ? "" : `${s.symbols[a]} ${a}: σ ${show(s.sigma[a])}, error ${show(s.error[a])}`;
+      const novelty = a === null || s.novelty[a] === null ? "" : `, novelty ${s.novelty[a].toPrecision(3)}`;
+      this.output.textContent = a === null ? "" : `${s.symbols[a]} ${a}: σ ${show(s.sigma[a])}, error ${show(s.error[a])}${novelty}`;
     }
 
     under(e) {
@@ -107,7 +111,7 @@
     }
 
     colourOf(i) {
-      const value = this.structure[pickColour.value][i], [low, high] = this.set.span;
+      const value = this.structure[pickColour.value][i], [low, high] = span(this.set);
       return value === null ? GREY : rgb((value - low) / (high - low || 1));
     }
 
@@ -191,13 +195,14 @@
   [bar.width, bar.height] = [data.colours.length * 8, 1];
   for (let x = 0; x < bar.width; x++) { pen.fillStyle = css(rgb(x / (bar.width - 1))); pen.fillRect(x, 0, 1, 1); }
 
-  // what the colours mean: one scale for σ and error, so that a colour means the same number
+  // what the colours mean
   const explain = (set) => {
     const kind = pickColour.value, shown = [...set.most, ...set.least].flatMap((s) => s[kind]);
     const what = kind === "sigma" ? "predicted σ" : "observed error";
     const grey = shown.includes(null) ? "; grey: not known" : "";
-    byId("viewer-what").textContent = `Colour: ${what} of an atom, root mean square of its three force components, in meV/Å${grey}`;
-    const [low, high] = set.span, digits = high - low < 10 ? 2 : high - low < 40 ? 1 : 0;
+    byId("viewer-what").textContent = kind === "novelty" ? `Colour: novelty of an atom; 1 is the edge of what was learned${grey}`
+      : `Colour: ${what} of an atom, root mean square of its three force components, in meV/Å${grey}`;
+    const [low, high] = span(set), digits = high - low < 10 ? 2 : high - low < 40 ? 1 : 0;
     const beyond = [shown.some((v) => v !== null && v < low - 0.01), shown.some((v) => v > high + 0.01)];
     byId("viewer-ticks").replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map((share) => {
       const tick = document.createElement("span");

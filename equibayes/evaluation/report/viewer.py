@@ -18,7 +18,9 @@ def viewer(content: Content) -> Html:
         tag("p", _HELP, class_="hint"),
         tag(
             "div",
-            _controls([each.name for each in content.sets]),
+            _controls(
+                [each.name for each in content.sets], any(each.result.novelty is not None for each in content.sets)
+            ),
             tag("div", _view("most", "Most certain"), _view("least", "Least certain"), class_="views"),
             _legend(),
             id="viewer",
@@ -30,12 +32,13 @@ def viewer(content: Content) -> Html:
     )
 
 
-def _controls(names: list[str]) -> Html:
+def _controls(names: list[str], novelty: bool) -> Html:
     sets = tag("select", *(tag("option", name, value=i) for i, name in enumerate(names)), id="viewer-set")
     colour = tag(
         "select",
         tag("option", "σ (predicted)", value="sigma"),
         tag("option", "error (observed)", value="error"),
+        tag("option", "novelty", value="novelty") if novelty else "",
         id="viewer-colour",
     )
     return tag("div", tag("label", "data ", sets), tag("label", "colour by ", colour), class_="controls")

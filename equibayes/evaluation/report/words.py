@@ -9,6 +9,7 @@ from equibayes.evaluation.report.numbers import Numbers, digits, kcal, mev, perc
 from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
+from equibayes.posterior.novelty import NOVELTY
 from equibayes.run.stationarity import EARLIER, sentence, undefined
 from equibayes.run.verdict import R_HAT_LIMIT
 from equibayes.units import GPA
@@ -16,6 +17,8 @@ from equibayes.units import GPA
 # σ within this factor of the errors counts as right: a few hundred labelled atoms do not tell it better
 TOLERANCE = 1.1
 CLEAR = 1.5
+USUAL_NOVEL_SHARE = 0.01
+"""Share of frames like those learned that may be novel by chance."""
 
 
 def verdict(numbers: Numbers) -> tuple[str, str]:
@@ -126,6 +129,19 @@ def outliers(numbers: Numbers) -> str:
     if share > 0.5:
         count += ", more than half: this threshold is tight for this model"
     return f"{count}. σ finds them {quality}: ROC AUC {auc:.3f} (1 is perfect, 0.5 is guessing){found}."
+
+
+def novelty(numbers: Numbers) -> str:
+    """Whether the data are like those that were learned."""
+    share, frames = numbers.get("novel_frame_share"), numbers.result.frame_novelty
+    if share is None or frames is None:
+        return f"{numbers.name}: novelty is not known."
+    most = f"the largest novelty is {digits(float(frames.max()), 3)}"
+    if share <= USUAL_NOVEL_SHARE:
+        return f"{numbers.name}: like what was learned ({percent(share, 1)} of the structures are beyond its edge; {most})."
+    far = float((frames >= NOVELTY[1]).mean())
+    beyond = f"{percent(share, 1)} of the structures are beyond the edge of what was learned"
+    return f"{numbers.name}: {beyond}, {percent(far, 1)} so far that the model does not know ({most})."
 
 
 def shift(sets: list[Numbers]) -> list[str]:

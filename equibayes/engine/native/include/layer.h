@@ -70,6 +70,12 @@ struct Layer {
     const long *radial, *radial_back;  // places of the weights of the radial network and of the transposed ones
 };
 
+// The scalars that leave a layer: floats an atom before their block, floats of a row, and how many are not padding.
+struct Scalars {
+    long place;
+    int row, channels;
+};
+
 // Numbers from `from` to `to` − 1 of the weights.
 struct Range {
     long from, to;

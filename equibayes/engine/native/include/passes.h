@@ -33,6 +33,9 @@ template <class Real> class Passes {
     Buffer<Real> pull;   // [Q, 3]: ∂E/∂vector
     float *features[4];  // [N, FEATURES]: the last features in each version, where the readout begins and ends
 
+    // version 0 of the block that has `place` floats an atom before it
+    const float* block(long place) const { return arena + place * N; }
+
     void begin(int versions) {
         M = graph->atoms, N = graph->rows, Q = graph->pairs, V = N * ATOM;
         arena.size(versions * V);

@@ -29,6 +29,7 @@ struct Results {
     double *energy, *forces, *virial;  // [K, B], [K, N, 3], [K, B, 3, 3]
     double *log_sigma_energy, *log_sigma_virial;  // [K, B]; the last is left alone where stress is not learned
     float *log_sigma_forces, *features;           // [K, N], [K, N, CHANNELS] or null
+    float* invariants;                            // [N, INVARIANTS] of the first weight set
 };
 
 // ln of the sum or mean of exp over the atoms of each structure
@@ -63,6 +64,18 @@ void sum_virial(const System& system, const double* pull, double* out) {
         }
 }
 
+// the scalars of all layers, atom by atom; those of ghosts are left alone
+void copy_invariants(const System& system, const Passes<double>& passes, float* out) {
+    for (const Scalars& own : SCALARS) {
+        const float* from = passes.block(own.place);
+        for (long atom = 0; atom < system.atoms; ++atom) {
+            const long n = system.place[atom];
+            if (n < system.graph.atoms) memcpy(out + atom * INVARIANTS, from + n * own.row, 4 * own.channels);
+        }
+        out += own.channels;
+    }
+}
+
 void predict(System& system, long k, const float* weights, const float* back, const float* mask, bool lean,
              Pool<Work>& own_memory, const Results& all) {
     Pool<Work>::Borrowed borrowed(own_memory);
@@ -82,6 +95,7 @@ void predict(System& system, long k, const float* weights, const float* back, co
     }
     passes.begin(2);
     passes.value();
+    if (k == 0) copy_invariants(system, passes, all.invariants);
     const float* features = work.readout.seen(passes.features[0], N);
     float* deviations = work.deviations.size(HEAD_COUNT * N);
     for (int head = 0; head < HEAD_COUNT; ++head)

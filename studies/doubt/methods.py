@@ -1,0 +1,90 @@
+"""The methods, each as a function from frames to predictions with σ.
+
+| method   |                                                                                             |
+|----------|---------------------------------------------------------------------------------------------|
+| bayes    | the posterior of the preset                                                                 |
+| refined  | the same after `equibayes refine` with its training frames                                  |
+| ensemble | as many networks as the posterior has samples, trained with the steps of one of its chains  |
+| dropout  | one network, as many masks                                                                  |
+| llpr     | σ of the last layer of one network trained on squared errors (`studies/rivals/rigidity.py`) |
+
+σ of none is recalibrated; all but llpr's come from noise heads and spread, its own is scaled on the held-back frames.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from equibayes.data import Dataset
+from equibayes.evaluation.evaluated import Evaluated, evaluate_each
+from equibayes.posterior.file import Posterior, load
+from equibayes.posterior.seen import marks_of, split_known
+from equibayes.posterior.tangent import refine
+from equibayes.run.progress import PlainDisplay
+from equibayes.run.settings import SampleConfig
+from studies.rivals.rigidity import Rigidity, features_of, hessian, rigidity
+from studies.shared.runs import contestant
+
+METHODS = ("bayes", "refined", "ensemble", "dropout", "llpr")
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """predict: frames with labels → predictions;  about: how it was made, for the record."""
+
+    predict: Callable[[Dataset], Evaluated]
+    about: dict[str, Any]
+
+
+def make(name: str, data: Dataset, config: SampleConfig, folder: Path) -> Method:
+    """Trained, or loaded from the folder."""
+    kind = {"refined": "bayes", "llpr": "point"}.get(name, name)
+    found = contestant(kind, data, config, folder, display=PlainDisplay())
+    about = {"networks": found.networks, "steps": found.steps, "seconds": found.seconds}
+    known, held = split_known(marks_of(found.posterior), data)
+    if name == "refined":
+        posterior = _refined(found.posterior, known, held, folder / "refined.posterior")
+        return Method(lambda frames: _evaluated(posterior, frames), about | posterior.verdict["tangent"])
+    if name == "llpr":
+        return _llpr(found.posterior, known, held, about)
+    return Method(lambda frames: _evaluated(found.posterior, frames), about)
+
+
+def _evaluated(posterior: Posterior, frames: Dataset) -> Evaluated:
+    return evaluate_each(posterior, frames, [len(posterior)])[0]
+
+
+def _refined(posterior: Posterior, known: Dataset, held: Dataset, path: Path) -> Posterior:
+    if not path.exists():
+        refine(posterior, known, held, say=print).save(path)
+    return load(path)
+
+
+def _llpr(posterior: Posterior, known: Dataset, held: Dataset, about: dict[str, Any]) -> Method:
+    """The mean is that of the network; frames may differ in size."""
+    point, features = _evaluated(posterior, held), features_of(posterior, held)
+    weight = 3 / len(known[0])  # as in the loss
+    error = point.force_error.reshape(len(held), -1)
+    found, _ = rigidity(hessian(features_of(posterior, known), weight), features, point.energy_error, error)
+
+    def predict(frames: Dataset) -> Evaluated:
+        plain = _evaluated(posterior, frames)
+        energy, force = _sigmas(posterior, found, frames)
+        none = {"energy_aleatoric": 0 * energy, "force_aleatoric": 0 * force}
+        sigma = {"energy_sigma": energy, "energy_epistemic": energy, "force_sigma": force, "force_epistemic": force}
+        return replace(plain, **sigma, **none)
+
+    return Method(predict, about | {"ridge": found.ridge, "alpha_forces": found.alpha_forces})
+
+
+def _sigmas(posterior: Posterior, found: Rigidity, frames: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Of energies [F] and force components [A, 3]."""
+    energy, force = [], []
+    for structure in frames:  # one by one: features are arrays of frames of one size
+        own = features_of(posterior, [structure])
+        energy.append(found.energy_sigma(own))
+        force.append(found.forces_sigma(own).reshape(-1, 3))
+    return np.concatenate(energy), np.concatenate(force)
