@@ -170,7 +170,7 @@ class Loop:
                     break
 
     def _guard(self, state: RunState, rollback: RunState, begin: RunState, look: Look[Evaluation]) -> None:
-        self._tell(state, self.guard.look(state, rollback, begin, look.plan, look.seen))
+        self._tell(state, self.guard.look(state, rollback, begin, look))
         if bool(state.failed.all()):
             raise InputError("every chain diverged; lower burn_in.initial, or check labels and units of the data")
 
