@@ -11,7 +11,7 @@ from equibayes.run.state import RunState
 from tests.run.test_checkpoint import StopAt, assert_same_state
 from tests.runs import Listener, ethanol_frames, runner_of, small_config
 
-SETTINGS = {"sampler": {"mass": "matrix", "refresh": 4}, "output": {"checkpoint_seconds": 0}}
+SETTINGS = {"sampler": {"mass": "matrix"}, "output": {"checkpoint_seconds": 0}}
 
 
 def run(folder: Path | None = None, *, resume: bool = False, display: Listener | None = None) -> RunState:
