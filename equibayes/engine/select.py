@@ -149,15 +149,10 @@ def make_stepper(
         return TritonStepper(potential, state, key, sampler, longest=longest, precision=precision, average=average)
     if choice.engine == "native":
         from equibayes.engine.native.module import load
-        from equibayes.engine.native.potential import NativePotential
         from equibayes.engine.native.steps import NativeStepper
-        from equibayes.engine.native.target import target
 
         try:
             module = load(potential.model, steps=True, say=say)
-            if sampler.mass == "matrix":  # gradients by the engine, the step itself by torch
-                evaluate, engine = NativePotential(potential, module), f"native-{target().name}-gradient"
-                return reference_stepper(potential, state, key, sampler, average, evaluate, engine)
             return NativeStepper(potential, state, key, sampler, module=module, average=average)
         except CompileError as cause:
             choice = _not_compiled(cause)

@@ -10,123 +10,101 @@ uncorrelated, and a diagonal mass (``mass.py``) in that basis is a mass matrix M
 (Gupta et al. 2018, Vyas et al. 2024, for optimisers).  Any constant symmetric positive M leaves the posterior
 unchanged; like m, the basis adapts during burn-in and is then held constant.
 
-Tiles.  A rotation costs 4mn(m+n) operations per step, so that matrices are cut into tiles with sides of at most
-``SIDE``, each with factors of its own.  Vectors stay diagonal.
+Blocks.  A rotation costs 4mn(m+n) operations per step.  Of the factors of long sides only the diagonal blocks of up to
+``SIDE`` rows are therefore kept, and Q_L and Q_R are block-diagonal.  Vectors stay diagonal.
 
-Gathering.  Every ``GATHER``-th gradient enters the running means, with the decay ``DECAY``; the subsample is unbiased,
-since minibatches are drawn independently of the step.
-
-Refreshing.  From time to time the eigenvectors follow the factors by one power step and an orthogonalisation,
+Gathering and refreshing.  Gradients change quickly at first, slowly later.  In every e-fold of updates of the mass,
+``GATHERS`` gradients enter the running means, with the decay ``DECAY``, and ``REFRESHES`` times the eigenvectors follow by
+one power step and an orthogonalisation,
 
     Q ← qr(A Q),     A = L/mean(diag L) + ``SHRINKAGE``·I,
 
 with the signs that make the diagonal of the triangular factor positive, so that columns keep order and sign, and the
 second moments gathered in the old basis stay meaningful in the new one.  The first is Q = I.  The shrinkage keeps
-directions without gradients where they are.  Gradients change quickly at first, slowly later: there are
-``REFRESHES`` refreshes in every e-fold of the gathered gradients.
+directions without gradients where they are.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from math import floor, log
-from typing import NamedTuple
+from math import floor, log, prod
 
 import torch
 
 SIDE = 32
-GATHER = 4
-DECAY = 0.8
-SHRINKAGE = 1e-3
-REFRESHES = 10
+GATHERS, DECAY = 100, 0.8
+REFRESHES, SHRINKAGE = 10, 1e-3
 
 
 @dataclass(frozen=True)
 class Block:
-    """Tiles of one shape in the flat buffer.
+    """Weight matrices [count, rows, columns] in the flat buffer, from entry ``first`` on.
 
-    firsts   entry of the flat buffer in the upper left corner of each tile
-    strides  entries from one of its rows to the next
-    left     where the left factors or eigenvectors [T, rows, rows] lie in their buffer;  right: [T, columns, columns]
+    row_side, column_side  size of the diagonal blocks of their factors
+    left, right            where these lie in a flat buffer of factors or eigenvectors:
+                           [count, rows/row_side, row_side, row_side], and likewise of the columns
     """
 
-    firsts: tuple[int, ...]
-    strides: tuple[int, ...]
+    first: int
+    count: int
     rows: int
     columns: int
+    row_side: int
+    column_side: int
     left: slice
     right: slice
 
-    def index(self, device: torch.device) -> torch.Tensor:
-        """Entries of the flat buffer, [T, rows, columns]."""
-        return _index(self.firsts, self.strides, self.rows, self.columns, device)
-
     def matrices(self, flat: torch.Tensor) -> torch.Tensor:
-        """[K, P] → a copy [K, T, rows, columns]."""
-        return flat[:, self.index(flat.device)]
+        """[K, P] → a view [K, count, rows, columns]."""
+        place = slice(self.first, self.first + self.count * self.rows * self.columns)
+        return flat[:, place].unflatten(1, (self.count, self.rows, self.columns))
 
-    def put(self, flat: torch.Tensor, matrices: torch.Tensor) -> None:
-        """The inverse, in place."""
-        flat[:, self.index(flat.device)] = matrices
+    def left_factors(self, flat: torch.Tensor) -> torch.Tensor:
+        """[K, B] → a view [K, count, rows/side, side, side]."""
+        return flat[:, self.left].unflatten(1, (self.count, -1, self.row_side, self.row_side))
+
+    def right_factors(self, flat: torch.Tensor) -> torch.Tensor:
+        """[K, B] → a view [K, count, columns/side, side, side]."""
+        return flat[:, self.right].unflatten(1, (self.count, -1, self.column_side, self.column_side))
+
+    def of_rows(self, X: torch.Tensor) -> torch.Tensor:
+        """[…, rows, columns] → a view […, rows/side, side, columns]."""
+        return X.unflatten(-2, (-1, self.row_side))
+
+    def of_columns(self, X: torch.Tensor) -> torch.Tensor:
+        """[…, rows, columns] → a view […, columns/side, rows, side]."""
+        return X.unflatten(-1, (-1, self.column_side)).transpose(-3, -2)
 
 
 Blocks = Sequence[Block]
 
 
-@cache
-def _index(
-    firsts: tuple[int, ...], strides: tuple[int, ...], rows: int, columns: int, device: torch.device
-) -> torch.Tensor:
-    first, stride = (torch.tensor(each, device=device)[:, None, None] for each in (firsts, strides))
-    return first + stride * torch.arange(rows, device=device)[:, None] + torch.arange(columns, device=device)
-
-
-class Side(NamedTuple):
-    """The left or the right factors of a block, matrices of ``size`` rows at ``place`` in their buffer."""
-
-    block: Block
-    left: bool
-    size: int
-    place: slice
-
-    def matrices(self, flat: torch.Tensor) -> torch.Tensor:
-        """[K, B] → a view [K, T, size, size]."""
-        return flat[:, self.place].unflatten(1, (-1, self.size, self.size))
-
-
 def matrix_blocks(shapes: Sequence[tuple[int, ...]]) -> tuple[Block, ...]:
-    """The tiles of parameters with these shapes, which follow each other in the flat buffer; the last two axes are
-    those of a matrix."""
-    tiles: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    first = 0
+    """The matrices among parameters with these shapes, which follow each other in the flat buffer; the last two axes
+    are those of a matrix."""
+    blocks, first, start = [], 0, 0
     for shape in shapes:
-        size = torch.Size(shape).numel()
-        rows, columns = (tile_size(side) for side in shape[-2:]) if len(shape) >= 2 else (1, 1)
-        if min(shape[-2:]) > 1 and rows * columns > 1:
-            corners = range(first, first + size, rows * shape[-1])
-            found = [(corner + column, shape[-1]) for corner in corners for column in range(0, shape[-1], columns)]
-            tiles.setdefault((rows, columns), []).extend(found)
-        first += size
-    blocks, start = [], 0
-    for (rows, columns), found in tiles.items():
-        middle = start + len(found) * rows**2
-        end = middle + len(found) * columns**2
-        firsts, strides = zip(*found)
-        blocks.append(Block(firsts, strides, rows, columns, slice(start, middle), slice(middle, end)))
-        start = end
+        if len(shape) >= 2 and min(shape[-2:]) > 1:
+            count, (rows, columns) = prod(shape[:-2]), shape[-2:]
+            row_side, column_side = block_size(rows), block_size(columns)
+            middle = start + count * rows * row_side
+            end = middle + count * columns * column_side
+            places = slice(start, middle), slice(middle, end)
+            blocks.append(Block(first, count, rows, columns, row_side, column_side, *places))
+            start = end
+        first += prod(shape)
     return tuple(blocks)
 
 
-def tile_size(side: int) -> int:
+def block_size(side: int) -> int:
     """The largest divisor up to SIDE."""
     return max(size for size in range(1, SIDE + 1) if side % size == 0)
 
 
-def sides(blocks: Blocks) -> Iterator[Side]:
-    """All factors, in the order in which they are stored."""
+def factors_of(blocks: Blocks, flat: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Views [K, count, number, side, side] of all factors or eigenvectors in a flat buffer [K, B]."""
     for block in blocks:
-        yield Side(block, True, block.rows, block.left)
-        yield Side(block, False, block.columns, block.right)
+        yield block.left_factors(flat)
+        yield block.right_factors(flat)
 
 
 def factor_size(blocks: Blocks) -> int:
@@ -135,22 +113,25 @@ def factor_size(blocks: Blocks) -> int:
 
 
 def gathers(updates: int) -> bool:
-    """Whether the gradient of the next update of the mass, of which there were so many, enters the factors."""
-    return updates % GATHER == 0
+    """Whether the gradient of the next update of the mass, after so many, enters the factors."""
+    return _passes_integer(GATHERS, updates)
 
 
 def refreshes(updates: int) -> bool:
-    """Whether the basis follows then: when REFRESHES·ln(gathered gradients) passes an integer."""
-    count = updates // GATHER + 1
-    return gathers(updates) and (count == 1 or floor(REFRESHES * log(count)) > floor(REFRESHES * log(count - 1)))
+    """Whether the basis follows then: where it does, a gradient has been gathered too."""
+    return _passes_integer(REFRESHES, updates)
+
+
+def _passes_integer(rate: int, updates: int) -> bool:
+    """rate·ln(1 + updates) rises above an integer, or is 0."""
+    return updates == 0 or floor(rate * log(updates + 1)) > floor(rate * log(updates))
 
 
 def into_basis(blocks: Blocks, basis: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Qᵀ x: X' = Q_Lᵀ X Q_R for each tile X of [K, P]."""
+    """Qᵀ x: X' = Q_Lᵀ X Q_R for each matrix X of [K, P]."""
     x = x.clone()
     for block in blocks:
-        left, right = _eigenvectors(block, basis)
-        block.put(x, left.mT @ block.matrices(x) @ right)
+        _rotate(block, x, block.left_factors(basis).mT, block.right_factors(basis))
     return x
 
 
@@ -158,38 +139,39 @@ def from_basis(blocks: Blocks, basis: torch.Tensor, x: torch.Tensor) -> torch.Te
     """Q x, the inverse of `into_basis`."""
     x = x.clone()
     for block in blocks:
-        left, right = _eigenvectors(block, basis)
-        block.put(x, left @ block.matrices(x) @ right.mT)
+        _rotate(block, x, block.left_factors(basis), block.right_factors(basis).mT)
     return x
 
 
-def _eigenvectors(block: Block, basis: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    left, right = sides([block])
-    return left.matrices(basis), right.matrices(basis)
+def _rotate(block: Block, x: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+    """X ← left X right, in place."""
+    X = block.matrices(x)
+    block.of_rows(X).copy_(left @ block.of_rows(X))
+    block.of_columns(X).copy_(block.of_columns(X) @ right)
 
 
 def gather(blocks: Blocks, factors: torch.Tensor, gradient: torch.Tensor) -> None:
     """Update the running means L and R [K, B] with the gradients [K, P], in place."""
     for block in blocks:
-        G = block.matrices(gradient)
-        for side, product in zip(sides([block]), (G @ G.mT, G.mT @ G)):
-            side.matrices(factors).mul_(DECAY).add_(product, alpha=1 - DECAY)
+        rows, columns = block.of_rows(block.matrices(gradient)), block.of_columns(block.matrices(gradient))
+        block.left_factors(factors).mul_(DECAY).add_(rows @ rows.mT, alpha=1 - DECAY)
+        block.right_factors(factors).mul_(DECAY).add_(columns.mT @ columns, alpha=1 - DECAY)
 
 
 def refresh(blocks: Blocks, factors: torch.Tensor, basis: torch.Tensor) -> None:
     """Let the eigenvectors [K, B] follow the factors, in place."""
-    for side in sides(blocks):
+    for factor, Q in zip(factors_of(blocks, factors), factors_of(blocks, basis)):
         # a chain that has diverged is restored later; until then NaN must not stop the others
-        factor, Q = side.matrices(factors).nan_to_num(0.0, 0.0, 0.0), side.matrices(basis)
+        factor = factor.nan_to_num(0.0, 0.0, 0.0)
         scale = factor.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(torch.finfo(factor.dtype).tiny)
-        triangular = torch.linalg.qr(factor / scale[..., None, None] @ Q + SHRINKAGE * Q)
-        sign = torch.where(triangular.R.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(Q)
-        Q.copy_(triangular.Q * sign[..., None, :])
+        found = torch.linalg.qr(factor / scale[..., None, None] @ Q + SHRINKAGE * Q)
+        sign = torch.where(found.R.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(Q)
+        Q.copy_(found.Q * sign[..., None, :])
 
 
 def unit_basis(blocks: Blocks, like: torch.Tensor) -> torch.Tensor:
     """Q = I, [K, B]."""
     basis = like.new_zeros(len(like), factor_size(blocks))
-    for side in sides(blocks):
-        side.matrices(basis).copy_(torch.eye(side.size, dtype=like.dtype, device=like.device))
+    for Q in factors_of(blocks, basis):
+        Q.copy_(torch.eye(Q.shape[-1], dtype=like.dtype, device=like.device))
     return basis

@@ -43,7 +43,7 @@ class TritonStepper:
         self.device = potential.data.forces.device
         chains, size = state.position.shape
         self.scale = potential.model.layout.scale.like(state.position)
-        self.table = torch.zeros(longest, chains, 5, dtype=torch.float32, device=self.device)
+        self.table = torch.zeros(longest, chains, 6, dtype=torch.float32, device=self.device)
         self.first_step = torch.zeros(1, dtype=torch.int64, device=self.device)
         identities = torch.tensor([identity & 0xFFFFFFFF for identity in key.chains], dtype=torch.int64)
         self.identities = identities.to(torch.int32).to(self.device)

@@ -40,7 +40,7 @@ def update(
 
     parts [PARTS, K, padded]: gradient by the forward weights, in sums to be added up
     place [P]: where a parameter lies there;  scale [P]: from stored to forward weights
-    table [S, K, 5]: Δt, noise deviation, whether the mass adapts (2: first time), bias correction, weight of the prior
+    table [S, K, 6]: Δt, noise deviation, whether the mass adapts (2: first time), bias correction, weight of the prior
     Also written: forward weights of the next step, ∇û, and −ln p(θ) of the prior before the step, one per program.
     """
     quad = tl.program_id(0) * QUADS + tl.arange(0, QUADS)
@@ -49,7 +49,7 @@ def update(
     valid = p < size
     row = chain.to(tl.int64) * size + p
     now = tl.load(counter)
-    table += (now * chains + chain) * 5
+    table += (now * chains + chain) * 6
     dt, deviation, adapt, correction = tl.load(table), tl.load(table + 1), tl.load(table + 2), tl.load(table + 3)
     θ = tl.load(position + row, mask=valid, other=0.0)
     r = tl.load(momentum + row, mask=valid, other=0.0)

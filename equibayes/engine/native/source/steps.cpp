@@ -1,47 +1,14 @@
 // Whole steps of K chains: minibatch, gradient, noise and the update of sampling/sghmc.py, a stretch of them in one
 // call.
 #include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <vector>
 
 #include "noise.h"
 #include "potential.h"
 #include "threads.h"
-#include "vector.h"
+#include "update.h"
 
 namespace equibayes {
-
-constexpr long BLOCK = 32768; // parameters that one thread updates; a multiple of 4·WIDTH
-
-// A parameter array: `length` parameters from `flat` on lie at `place` in the forward weights.
-struct Range {
-    int64_t flat, place, length;
-};
-
-// What changes from step to step, for each chain; the columns of the table that steps.py makes.
-struct Plan {
-    float dt, deviation, adapt, correction, prior_weight;  // adapt: 0 no, 1 yes, 2 for the first time
-};
-
-// The same as the structure in steps.py.
-struct Stretch {
-    int64_t steps, chains, batch, size, ranges, first_step, threads;
-    // of the state, [K, P]; moving: the moving average of the weights, or null
-    float *position, *momentum, *average, *maximum, *mass, *moving, *gradient;
-    const float *scale, *center, *stiffness;  // [P]; [P] or [K, P], or null; [P], or null
-    const Range* range;
-    const int64_t* frames;      // [n, K, B]
-    const Plan* plans;          // [n, K]
-    const int64_t* identities;  // [K]
-    const std::atomic<int>* stop;
-    double* seen;  // [K, 5]: the sums of Seen, and −ln p(θ) of the prior without its constant
-    uint64_t seed, dropout_seed, dropped;  // dropped: words below it drop a feature
-    int64_t dropout_stream, features;      // features of all atoms of a minibatch; 0: no dropout
-    double friction, beta, epsilon, data_size, decay;
-    float kept;  // factor of a feature that is not dropped
-    int32_t paper, flat_prior, center_per_chain;
-};
 
 static void draw_mask(const Stretch& s, uint32_t step, uint32_t chain, float* mask) {
     uint32_t words[4 * WIDTH];
@@ -52,144 +19,24 @@ static void draw_mask(const Stretch& s, uint32_t step, uint32_t chain, float* ma
     }
 }
 
-// for the parameters from `first` to `end`: f(parameter, place, length) of every piece that lies together
-template <class F>
-static void pieces(const Stretch& s, long first, long end, F&& f) {
-    const Range* range = std::upper_bound(s.range, s.range + s.ranges, first,
-                                          [](long p, const Range& each) { return p < each.flat; }) - 1;
-    for (; range != s.range + s.ranges && range->flat < end; ++range) {
-        const long from = std::max<long>(first, range->flat), to = std::min<long>(end, range->flat + range->length);
-        f(from, range->place + from - range->flat, to - from);
-    }
-}
-
-// the forward weights of θ from `first` to `end`
-static void place_weights(const Stretch& s, const float* position, long first, long end, float* weights) {
-    pieces(s, first, end, [&](long p, long place, long length) {
-        for (long i = 0; i < length; ++i) weights[place + i] = position[p + i] * s.scale[p + i];
-    });
-}
-
-// the gradient by θ from `first` to `end`, its parts added in their order
-static void collect_gradient(const Stretch& s, const Chain& chain, int count, long first, long end, float* out) {
-    const float* source = gradient(chain, 0);
-    pieces(s, first, end, [&](long p, long place, long length) {
-        float* to = out + p - first;
-        memcpy(to, source + place, sizeof(float) * length);
-        for (int part = 1; part < count; ++part) {
-            const float* more = gradient(chain, part) + place;
-            for (long i = 0; i < length; ++i) to[i] += more[i];
-        }
-        for (long i = 0; i < length; ++i) to[i] *= s.scale[p + i];
-    });
-}
-
-// Numbers of one chain that a step reads and writes, from one parameter on.
-struct Row {
-    float *position, *momentum, *average, *maximum, *mass;
-    const float *center, *stiffness;
-};
-
-// Numbers that are the same for all parameters.
-struct Constants {
-    float keep, beta, rest, epsilon, per_frame;  // 1 − α, β, 1 − β, ε, 1/N
-    bool paper, flat_prior;
-};
-
-// One step of the first `n` of WIDTH parameters; returns twice the energy of the prior, lane by lane.  Equations: see
-// sghmc.py and mass.py.
-INLINE vec update(const Row& row, long p, long n, vec g, vec noise, const Plan& plan, const Constants& c, vec& with_prior) {
-    auto get = [n, p](const float* from) { return n == WIDTH ? load(from + p) : load(from + p, n); };
-    auto put = [n, p](float* to, vec x) { n == WIDTH ? store(to + p, x) : store(to + p, x, n); };
-    vec theta = get(row.position), r = get(row.momentum), m = get(row.mass);
-    vec away = theta, pulled = theta;
-    if (c.flat_prior) {
-        away = pulled = zero();
-    } else if (row.center) {
-        away = theta - get(row.center);
-        pulled = away * get(row.stiffness);
-    }
-    g += plan.prior_weight * pulled;
-    with_prior = g;
-    if (plan.adapt > 0) {
-        const vec scaled = g * c.per_frame;
-        const vec a = get(row.average) * c.beta + scaled * scaled * c.rest, before = get(row.maximum);
-        const vec most = a > before ? a : before;
-        const vec grown = sqrt(most / plan.correction) + c.epsilon;
-        put(row.average, a);
-        put(row.maximum, most);
-        put(row.mass, grown);
-        if (plan.adapt < 2) r = r * sqrt(m / grown);
-        m = grown;
-    }
-    vec h = plan.dt / sqrt(m);
-    if (c.paper) {
-        r = r * c.keep - h * g + plan.deviation * noise;
-        theta += h * r;
-    } else {
-        r = r - h * g;
-        h *= 0.5f;
-        theta += h * r;
-        r = r * c.keep + plan.deviation * noise;
-        theta += h * r;
-    }
-    put(row.momentum, r);
-    put(row.position, theta);
-    return away * pulled;
-}
-
-// One step of a block of the parameters of chain k; returns the energy of the prior before it.
-static double update_block(const Stretch& s, int64_t k, const Chain& chain, int count, float* weights, long first,
-                           uint32_t step, const Plan& plan) {
-    const long end = std::min<long>(first + BLOCK, s.size), start = k * s.size + first;
-    float g[BLOCK];
-    collect_gradient(s, chain, count, first, end, g);
-    const long centre = (s.center_per_chain ? start : first);
-    const Row row{s.position + start, s.momentum + start, s.average + start, s.maximum + start, s.mass + start,
-                  s.center ? s.center + centre : nullptr, s.center ? s.stiffness + first : nullptr};
-    const Constants c{float(1 - s.friction), float(s.beta), float(1 - s.beta), float(s.epsilon),
-                      float(1 / s.data_size), s.paper != 0, s.flat_prior != 0};
-    double prior = 0;
-    for (long p = 0; p < end - first; p += 4 * WIDTH) {
-        vec noise[4] = {};
-        if (plan.deviation != 0) normals(s.seed, uint32_t((first + p) / 4), step, uint32_t(s.identities[k]), 0, noise);
-        for (int i = 0; i < 4; ++i) {
-            const long q = p + i * WIDTH, n = std::min<long>(WIDTH, end - first - q);
-            if (n <= 0) break;
-            vec whole, own = n == WIDTH ? load(g + q) : load(g + q, n);
-            prior += 0.5 * hsum(update(row, q, n, own, noise[i], plan, c, whole));
-            n == WIDTH ? store(s.gradient + start + q, whole) : store(s.gradient + start + q, whole, n);
-        }
-    }
-    if (s.moving)
-        for (long p = 0; p < end - first; ++p) {
-            float& mean = s.moving[start + p];
-            mean += float(1 - s.decay) * (row.position[p] - mean);
-        }
-    place_weights(s, row.position - first, first, end, weights);
-    return prior;
-}
-
 // all steps of chain k
 static void run_chain(const Stretch& s, int64_t k, Chain& chain) {
     const int count = parts(chain);
-    const int64_t blocks = (s.size + BLOCK - 1) / BLOCK;
     std::vector<Seen> seen(count);
-    std::vector<double> priors(blocks);
+    std::vector<double> priors(s.pieces);
     std::vector<float> mask(s.features);
     float* forward = weights(chain);
-    place_weights(s, s.position + k * s.size, 0, s.size, forward);
+    begin(s, k, forward);
     for (int64_t i = 0; i < s.steps; ++i) {
         if (s.stop->load(std::memory_order_relaxed)) return;
         const uint32_t step = uint32_t(s.first_step + i);
         const int64_t* frames = s.frames + (i * s.chains + k) * s.batch;
-        const Plan& plan = s.plans[i * s.chains + k];
         if (s.features) draw_mask(s, step, uint32_t(s.identities[k]), mask.data());
         prepare(chain);
         parallel(count, [&](long part) {
             evaluate(chain, int(part), frames, s.data_size / double(s.batch), s.features ? mask.data() : nullptr, seen[part]);
         });
-        parallel_if_long(blocks, [&](long b) { priors[b] = update_block(s, k, chain, count, forward, b * BLOCK, step, plan); });
+        parallel_if_long(s.pieces, [&](long p) { priors[p] = update(s, i, k, s.piece[p], chain, forward); });
     }
     double* out = s.seen + 5 * k;
     std::fill(out, out + 5, 0.0);
