@@ -174,14 +174,9 @@ def reference_stepper(
     key: NoiseKey,
     sampler: sghmc.SGHMCConfig,
     average: MovingAverage | None = None,
-    evaluate: Evaluate | None = None,
-    engine: str = "reference",
 ) -> ReferenceStepper[Evaluation]:
-    """The potential itself, step by step, with its dropout masks and the weight of its prior.
-
-    evaluate, engine  what computes û and its gradient, if not the reference, and its name
-    """
-    evaluate, dropout, data = evaluate or make_evaluate(potential), potential.dropout, potential.data
+    """The potential itself, step by step, with its dropout masks and the weight of its prior."""
+    evaluate, dropout, data = make_evaluate(potential), potential.dropout, potential.data
 
     def density(position: torch.Tensor, indices: torch.Tensor, step: int, plan: StepPlan) -> Evaluation:
         mask = None
@@ -192,7 +187,7 @@ def reference_stepper(
         return potential.with_prior_weight(evaluate(position, indices, mask), position, plan.prior_weight)
 
     blocks = sampler.blocks(potential.model.layout.shapes)
-    return ReferenceStepper(density, state, key, sampler, potential.data_size, average, blocks, engine)
+    return ReferenceStepper(density, state, key, sampler, potential.data_size, average, blocks)
 
 
 def make_predictor(model: StochasticModel, samples: torch.Tensor, *, begun: str | None = None) -> Predictor:

@@ -25,6 +25,7 @@ from equibayes.run.records import make_record
 from equibayes.run.state import RunState
 from equibayes.run.store import Store, check_same_run
 from equibayes.run.validation import validate
+from equibayes.sampling.basis import factor_size
 from equibayes.sampling.chain import Look, MovingAverage, Stepper, looks
 
 # decay of the moving average of the weights, NequIP's own
@@ -109,7 +110,10 @@ class Loop:
                 f"--resume: the checkpoint holds weights of shape {tuple(there.shape)} ({there.dtype}), this run has "
                 f"{tuple(here.shape)} ({here.dtype}); start over with --overwrite"
             )
-        return RunState.from_checkpoint(saved, self.chains.device)
+        state = RunState.from_checkpoint(saved, self.chains.device)
+        if state.sampler.mass.basis.shape[1] != factor_size(self.chains.blocks):
+            raise InputError("--resume: the checkpoint holds a matrix mass of another form; start over with --overwrite")
+        return state
 
     def _run(self, state: RunState, stops: list[int]) -> None:
         # copies, because the state changes in place

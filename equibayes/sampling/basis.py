@@ -14,14 +14,14 @@ Blocks.  A rotation costs 4mn(m+n) operations per step.  Of the factors of long 
 ``SIDE`` rows are therefore kept, and Q_L and Q_R are block-diagonal.  Vectors stay diagonal.
 
 Gathering and refreshing.  Gradients change quickly at first, slowly later.  In every e-fold of updates of the mass,
-``GATHERS`` gradients enter the running means, with the decay ``DECAY``, and ``REFRESHES`` times the eigenvectors follow by
-one power step and an orthogonalisation,
+``GATHERS`` gradients enter the running means, with the decay ``DECAY``, and ``REFRESHES`` times the eigenvectors follow
+by one power step and an orthogonalisation,
 
-    Q ← qr(A Q),     A = L/mean(diag L) + ``SHRINKAGE``·I,
+    Q ← qr(A Q),     A = L/(mean(diag L) + ε²) + ``SHRINKAGE``·I,
 
 with the signs that make the diagonal of the triangular factor positive, so that columns keep order and sign, and the
 second moments gathered in the old basis stay meaningful in the new one.  The first is Q = I.  The shrinkage keeps
-directions without gradients where they are.
+directions without gradients where they are; so does ε, which is added to the mass, for gradients far below it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ import torch
 
 SIDE = 32
 GATHERS, DECAY = 100, 0.8
-REFRESHES, SHRINKAGE = 10, 1e-3
+REFRESHES, SHRINKAGE = 10, 0.1
 
 
 @dataclass(frozen=True)
@@ -158,12 +158,12 @@ def gather(blocks: Blocks, factors: torch.Tensor, gradient: torch.Tensor) -> Non
         block.right_factors(factors).mul_(DECAY).add_(columns.mT @ columns, alpha=1 - DECAY)
 
 
-def refresh(blocks: Blocks, factors: torch.Tensor, basis: torch.Tensor) -> None:
+def refresh(blocks: Blocks, factors: torch.Tensor, basis: torch.Tensor, epsilon: float) -> None:
     """Let the eigenvectors [K, B] follow the factors, in place."""
     for factor, Q in zip(factors_of(blocks, factors), factors_of(blocks, basis)):
         # a chain that has diverged is restored later; until then NaN must not stop the others
         factor = factor.nan_to_num(0.0, 0.0, 0.0)
-        scale = factor.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(torch.finfo(factor.dtype).tiny)
+        scale = factor.diagonal(dim1=-2, dim2=-1).mean(-1) + epsilon**2
         found = torch.linalg.qr(factor / scale[..., None, None] @ Q + SHRINKAGE * Q)
         sign = torch.where(found.R.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(Q)
         Q.copy_(found.Q * sign[..., None, :])

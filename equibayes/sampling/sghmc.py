@@ -165,7 +165,7 @@ def step(
     θ, r, α = state.position, state.momentum, config.friction
     T = config.temperature if temperature is None else temperature
     if adapt_mass and blocks:
-        _adapt_basis(state, gradient / data_size, blocks)
+        _adapt_basis(state, gradient / data_size, config, blocks)
     gradient = eigenbasis.into_basis(blocks, state.mass.basis, gradient) if blocks else gradient
     if adapt_mass:
         _adapt_mass(state, gradient / data_size, config)
@@ -219,7 +219,7 @@ def _drift(state: State, moves: list[torch.Tensor], blocks: Blocks) -> None:
         state.position.add_(move)
 
 
-def _adapt_basis(state: State, scaled_gradient: torch.Tensor, blocks: Blocks) -> None:
+def _adapt_basis(state: State, scaled_gradient: torch.Tensor, config: SGHMCConfig, blocks: Blocks) -> None:
     """A new basis at times.  w = Q √m r stays: r becomes Q'ᵀ Q √m r / √m, which `_adapt_mass` refers to the new m."""
     mass, r, updates = state.mass, state.momentum, int(state.mass.updates)
     if eigenbasis.gathers(updates):
@@ -228,7 +228,7 @@ def _adapt_basis(state: State, scaled_gradient: torch.Tensor, blocks: Blocks) ->
         return
     if updates:
         r.copy_(eigenbasis.from_basis(blocks, mass.basis, r.mul_(mass.mass.sqrt())))
-    eigenbasis.refresh(blocks, mass.factors, mass.basis)
+    eigenbasis.refresh(blocks, mass.factors, mass.basis, config.epsilon)
     if updates:
         r.copy_(eigenbasis.into_basis(blocks, mass.basis, r)).div_(mass.mass.sqrt())
 

@@ -22,7 +22,7 @@ void from_basis(const MassMatrix& matrix, const Basis& basis, float* x);
 // the running means of G Gᵀ and Gᵀ G, G = scale·g
 void gather(const MassMatrix& matrix, const Basis& basis, const float* g, float scale, float decay);
 // Q ← qr(A Q) for both sides
-void refresh(const MassMatrix& matrix, const Basis& basis, float shrinkage);
+void refresh(const MassMatrix& matrix, const Basis& basis, float shrinkage, float epsilon);
 // writes `back`
 void turn_back(const MassMatrix& matrix, const Basis& basis);
 

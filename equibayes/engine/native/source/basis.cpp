@@ -80,14 +80,14 @@ static void orthogonalise(float* rows, long n, long row, float* overlap) {
 }
 
 // of one block
-static void follow(const float* factor, float* Q, float* back, long n, float shrinkage) {
+static void follow(const float* factor, float* Q, float* back, long n, float shrinkage, float epsilon) {
     const long row = padded(n);
     float *A = room(n * row * 2 + n), *turned = A + n * row, *overlap = turned + n * row;
     double trace = 0;
     for (long i = 0; i < n; ++i)
         for (long j = 0; j < row; ++j) A[i * row + j] = j < n && std::isfinite(factor[i * n + j]) ? factor[i * n + j] : 0.0f;
     for (long i = 0; i < n; ++i) trace += A[i * row + i];
-    const float scale = 1 / std::max(float(trace / n), 1e-37f);
+    const float scale = 1 / (trace / n + double(epsilon) * epsilon);
     for (long i = 0; i < n * row; ++i) A[i] *= scale;
     for (long i = 0; i < n; ++i) A[i * row + i] += shrinkage;
     gemm(n, row, n, Q, 1, n, A, row, turned, row, false);  // (A Q)ᵀ
@@ -103,9 +103,9 @@ static void for_blocks(const MassMatrix& w, F&& f) {
     for (long j = 0; j < w.columns; j += w.column_side) f(w.right + j * w.column_side, w.column_side);
 }
 
-void refresh(const MassMatrix& w, const Basis& basis, float shrinkage) {
+void refresh(const MassMatrix& w, const Basis& basis, float shrinkage, float epsilon) {
     for_blocks(w, [&](long place, long side) {
-        follow(basis.factors + place, basis.vectors + place, basis.back + place, side, shrinkage);
+        follow(basis.factors + place, basis.vectors + place, basis.back + place, side, shrinkage, epsilon);
     });
 }
 

@@ -157,7 +157,7 @@ void Update::turn(const MassMatrix& matrix, const Basis& basis) const {
         scale_momentum(true);
         from_basis(matrix, basis, momentum);
     }
-    refresh(matrix, basis, s.shrinkage);
+    refresh(matrix, basis, s.shrinkage, s.epsilon);
     if (!first) {
         into_basis(matrix, basis, momentum);
         scale_momentum(false);
