@@ -112,7 +112,9 @@ class Loop:
             )
         state = RunState.from_checkpoint(saved, self.chains.device)
         if state.sampler.mass.basis.shape[1] != factor_size(self.chains.blocks):
-            raise InputError("--resume: the checkpoint holds a matrix mass of another form; start over with --overwrite")
+            raise InputError(
+                "--resume: the checkpoint holds a matrix mass of another form; start over with --overwrite"
+            )
         return state
 
     def _run(self, state: RunState, stops: list[int]) -> None:

@@ -153,7 +153,9 @@ def test_steps_are_those_of_the_reference(model, module, case):
     ours, our_average, seen = run(model, module, case)
     theirs, average, expected = run(model, module, case, native=False, dtype=torch.float64)
     start = selftest.weights(model, 2, 3)
-    limit = 1e-4 if "matrix" in case else 1e-5  # hardly any gradient in some directions, which follow the rounding of others
+    limit = (
+        1e-4 if "matrix" in case else 1e-5
+    )  # hardly any gradient in some directions, which follow the rounding of others
     assert selftest.relative(ours.position.double() - start.float(), theirs.position - start) < limit
     assert selftest.relative(ours.momentum, theirs.momentum) < 1e-5
     assert selftest.relative(ours.mass.mass, theirs.mass.mass) < 1e-5
