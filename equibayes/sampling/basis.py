@@ -19,9 +19,9 @@ by one power step and an orthogonalisation,
 
     Q ← qr(A Q),     A = L/(mean(diag L) + ε²) + ``SHRINKAGE``·I,
 
-with the signs that make the diagonal of the triangular factor positive, so that columns keep order and sign, and the
-second moments gathered in the old basis stay meaningful in the new one.  The first is Q = I.  The shrinkage keeps
-directions without gradients where they are; so does ε, which is added to the mass, for gradients far below it.
+where the diagonal of the triangular factor is positive, so that columns keep order and sign, and the second moments
+gathered in the old basis stay meaningful in the new one.  The first is Q = I.  The shrinkage keeps directions without
+gradients where they are; so does ε, which is added to the mass, for gradients far below it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -162,11 +162,12 @@ def refresh(blocks: Blocks, factors: torch.Tensor, basis: torch.Tensor, epsilon:
     """Let the eigenvectors [K, B] follow the factors, in place."""
     for factor, Q in zip(factors_of(blocks, factors), factors_of(blocks, basis)):
         # a chain that has diverged is restored later; until then NaN must not stop the others
-        factor = factor.nan_to_num(0.0, 0.0, 0.0)
+        factor = factor.double().nan_to_num(0.0, 0.0, 0.0)
         scale = factor.diagonal(dim1=-2, dim2=-1).mean(-1) + epsilon**2
-        found = torch.linalg.qr(factor / scale[..., None, None] @ Q + SHRINKAGE * Q)
-        sign = torch.where(found.R.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(Q)
-        Q.copy_(found.Q * sign[..., None, :])
+        Y = factor / scale[..., None, None] @ Q.double() + SHRINKAGE * Q.double()
+        # Y = Q' R with Rᵀ R = Yᵀ Y; accurate in double precision, because the shrinkage bounds the condition of A
+        R = torch.linalg.cholesky_ex(Y.mT @ Y, upper=True).L
+        Q.copy_(torch.linalg.solve_triangular(R, Y, upper=True, left=False))
 
 
 def unit_basis(blocks: Blocks, like: torch.Tensor) -> torch.Tensor:

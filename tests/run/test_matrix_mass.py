@@ -1,4 +1,4 @@
-"""Runs with a matrix mass, by the reference and the compiled engine: killed, resumed, rolled back, alone or together."""
+"""Runs with a matrix mass by the reference and the compiled engine: killed, resumed, rolled back, alone or together."""
 
 import signal
 from collections.abc import Iterator

@@ -177,8 +177,9 @@ double update(const Stretch& s, int64_t i, int64_t k, const Piece& piece, const 
     const Basis basis = basis_of(s, k);
     const long end = piece.first + piece.count;
     collect_gradient(s, chain, piece.first, end, g);
-    const double prior = own.add_prior(g);
-    if (i == s.steps - 1) memcpy(s.gradient + own.start, g, sizeof(float) * piece.count);
+    const bool last = i == s.steps - 1;  // its potential and gradient are looked at
+    const double prior = last || own.plan.prior_weight != 0 ? own.add_prior(g) : 0;
+    if (last) memcpy(s.gradient + own.start, g, sizeof(float) * piece.count);
     if (matrix) {
         if (own.plan.basis > 0) gather(*matrix, basis, g, float(1 / s.data_size), s.factor_decay);
         if (own.plan.basis > 1) own.turn(*matrix, basis);
