@@ -137,8 +137,6 @@ def make_stepper(
     network, device = potential.model.config, potential.data.forces.device
     refused = potential.unfused_because
     choice = choose(network, device, state.position.dtype, refused=refused, begun=begun)
-    if choice.engine == "triton" and sampler.mass == "matrix":
-        choice = Choice("reference", "sampler.mass is matrix")
     if choice.engine == "triton":
         from equibayes.engine.triton.precompile import precompile
         from equibayes.engine.triton.steps import TritonStepper

@@ -165,7 +165,7 @@ def step(
     θ, r, α = state.position, state.momentum, config.friction
     T = config.temperature if temperature is None else temperature
     if adapt_mass and blocks:
-        _adapt_basis(state, gradient / data_size, config, blocks)
+        adapt_basis(state, gradient / data_size, int(state.mass.updates), config, blocks)
     gradient = eigenbasis.into_basis(blocks, state.mass.basis, gradient) if blocks else gradient
     if adapt_mass:
         _adapt_mass(state, gradient / data_size, config)
@@ -219,9 +219,12 @@ def _drift(state: State, moves: list[torch.Tensor], blocks: Blocks) -> None:
         state.position.add_(move)
 
 
-def _adapt_basis(state: State, scaled_gradient: torch.Tensor, config: SGHMCConfig, blocks: Blocks) -> None:
-    """A new basis at times.  w = Q √m r stays: r becomes Q'ᵀ Q √m r / √m, which `_adapt_mass` refers to the new m."""
-    mass, r, updates = state.mass, state.momentum, int(state.mass.updates)
+def adapt_basis(state: State, scaled_gradient: torch.Tensor, updates: int, config: SGHMCConfig, blocks: Blocks) -> None:
+    """Gather the gradient per configuration and refresh the basis, where this is due after so many updates of the mass.
+
+    w = Q √m r stays: r becomes Q'ᵀ Q √m r / √m, which the update of the mass refers to the new m.
+    """
+    mass, r = state.mass, state.momentum
     if eigenbasis.gathers(updates):
         eigenbasis.gather(blocks, mass.factors, scaled_gradient)
     if not eigenbasis.refreshes(updates):
