@@ -65,8 +65,8 @@ def posterior_for(atoms: Atoms, name: str, samples: int) -> Posterior:
     return Posterior(model.layout.start(samples, 0), count, torch.zeros_like(count), model.config, nothing)
 
 
-def lammps_of(start: Atoms, posterior: Posterior) -> tuple[Any, LammpsPotential]:
-    """A LAMMPS with these atoms and this potential, ready to run."""
+def lammps_of(start: Atoms, posterior: Posterior, **options: Any) -> tuple[Any, LammpsPotential]:
+    """A LAMMPS with these atoms and this potential, ready to run; options: of `attach`."""
     elements = sorted(set(start.symbols))
     lmp = open_lammps(["-log", "none", "-screen", "none"])
     a, b, c = start.cell.lengths()
@@ -80,7 +80,7 @@ def lammps_of(start: Atoms, posterior: Posterior) -> tuple[Any, LammpsPotential]
     inside, turns = start.get_positions(wrap=True), np.floor(start.get_scaled_positions(wrap=False))
     images = [lmp.encode_image_flags(*map(int, each)) for each in turns]
     lmp.create_atoms(len(types), list(range(1, len(types) + 1)), types, inside.ravel().tolist(), image=images)
-    potential = attach(lmp, posterior, elements=elements, device="cpu")
+    potential = attach(lmp, posterior, elements=elements, device="cpu", **options)
     lmp.commands_string("fix integrate all nve\ntimestep 0.0005\nrun 0 post no")
     return lmp, potential
 

@@ -1,10 +1,11 @@
-"""Steps of molecular dynamics in LAMMPS on several MPI ranks, which share the samples of the posterior.
+"""Steps of molecular dynamics in LAMMPS on several MPI ranks, which share the samples of the posterior or the atoms.
 
-    python benchmarks/lammps_ranks.py            about five minutes; writes results/speed/lammps-ranks-cpu.json
+    python benchmarks/lammps_ranks.py            about ten minutes; writes results/speed/lammps-ranks-cpu.json
     python benchmarks/lammps_ranks.py --quick    a few seconds on a small cell: shows that it runs, not how fast
+    python benchmarks/lammps_ranks.py --only "1000 atoms"      one system; the file keeps the others
 
-512 and 1000 atoms of silicon, `small` network, 8 samples, velocity Verlet from rest, 0.5 fs: one rank with one thread,
-two ranks with one thread each, one rank with two threads.  Each round starts the three one after the other.
+Silicon, `small` network, 8 samples, velocity Verlet from rest, 0.5 fs: one rank with one thread, two ranks with one
+thread each, one rank with two threads.  Each round starts all of them one after the other.
 """
 
 import json
@@ -18,18 +19,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from command import number_table, parse, ran_job, save
+from command import number_table, parse, ran_job, save_parts
 from lammps_md import STEPS, lammps_of, posterior_for, silicon
 from measure import summary
 from rich.console import Console
 
 from equibayes.allocator import keep_freed_memory
 from equibayes.data.structures import Structure
-from equibayes.posterior.predict import Sampled
 from equibayes.simulate.lammps_library import leave_ranks
 
-LAYOUTS = {"1 rank": (1, 1), "2 ranks": (2, 1), "1 rank, 2 threads": (1, 2)}
-"""Ranks, and threads of each."""
+LAYOUTS = {
+    "1 rank": (1, 1, "auto"),
+    "2 ranks, samples": (2, 1, "samples"),
+    "2 ranks, atoms": (2, 1, "atoms"),
+    "1 rank, 2 threads": (1, 2, "auto"),
+}
+"""Ranks, threads of each, and what the ranks divide."""
+SYSTEMS = {"512 atoms": (4, 6), "1000 atoms": (5, 6), "4096 atoms": (8, 2), "10648 atoms": (11, 1)}
+"""Cells of 8 atoms along each edge, and stretches of steps that are timed."""
 
 
 def simulate(job: dict[str, Any]) -> dict[str, Any]:
@@ -37,16 +44,17 @@ def simulate(job: dict[str, Any]) -> dict[str, Any]:
     keep_freed_memory()
     torch.set_num_threads(job["threads"])
     atoms = silicon(job["cells"])
-    lmp, potential = lammps_of(atoms, posterior_for(atoms, job["network"], job["samples"]))
-    sampled, used = potential.evaluator.sampled, []
+    posterior = posterior_for(atoms, job["network"], job["samples"])
+    lmp, potential = lammps_of(atoms, posterior, divide=job["divide"])
+    sampled, used = potential.share.sampled, []
 
-    def timed(structure: Structure) -> Sampled:
+    def timed(structure: Structure) -> Any:
         start = time.process_time()  # without the time that a rank waits for others
         found = sampled(structure)
         used.append(time.process_time() - start)
         return found
 
-    potential.evaluator.sampled = timed
+    potential.share.sampled = timed
     seconds = []
     for _ in range(1 + job["stretches"]):
         start = time.perf_counter()
@@ -77,41 +85,47 @@ def row(shared: dict[str, Any], rounds: int) -> dict[str, Any]:
     processor: dict[str, list[float]] = {name: [] for name in LAYOUTS}
     forces: dict[str, np.ndarray] = {}
     for _ in range(rounds):
-        for name, (ranks, threads) in LAYOUTS.items():
-            found = on_ranks(shared | {"ranks": ranks, "threads": threads})
+        for name, (ranks, threads, divide) in LAYOUTS.items():
+            found = on_ranks(shared | {"ranks": ranks, "threads": threads, "divide": divide})
             seconds[name] += found["seconds"]
             processor[name] += found["processor_seconds"]
             forces[name] = np.array(found["forces"])
-    one, two = forces["1 rank"], forces["2 ranks"]
+    one = forces["1 rank"]
     timings = {name: summary(values) for name, values in seconds.items()}
     return {
         **shared,
         "timings": {name: timing.to_dict() for name, timing in timings.items()},
         "over_one_rank": {name: timings["1 rank"].seconds / timing.seconds for name, timing in timings.items()},
         "processor_seconds_of_first_rank": {name: median(values) for name, values in processor.items()},
-        "force_disagreement": float(np.abs(two - one).max() / np.abs(one).max()),
+        "force_disagreement": {name: float(np.abs(f - one).max() / np.abs(one).max()) for name, f in forces.items()},
     }
 
 
 def main() -> None:
     if ran_job(simulate):
         return
-    options = parse(__doc__, rounds=5, quick="a small cell, tiny network, one round")
+    options = parse(__doc__, rounds=3, quick="a small cell, tiny network, one round", parts=tuple(SYSTEMS))
     network, rounds = ("tiny", 1) if options.quick else ("small", options.rounds)
-    rows = {}
-    for cells in (2,) if options.quick else (4, 5):
-        shared = {"cells": cells, "network": network, "samples": 8, "stretches": 2 if options.quick else 6}
-        rows[f"{8 * cells**3} atoms"] = row(shared, rounds)
-    columns = ("", *LAYOUTS, "2 over 1", "CPU, 1 rank", "CPU, first of 2")
+    systems = {"64 atoms": (2, 2)} if options.quick else {name: SYSTEMS[name] for name in options.only}
+    config = {"steps": STEPS, "timestep_fs": 0.5, "rounds": rounds}
+    about = {"benchmark": "LAMMPS on several ranks", "quick": options.quick, "config": config, "seed": 0}
+    packages = ("torch", "numpy", "ase", "lammps", "mpi4py")
+    found: dict[str, Any] = {}
+    for name, (cells, stretches) in systems.items():
+        shared = {"cells": cells, "network": network, "samples": 8, "stretches": stretches}
+        found[name] = row(shared, rounds)
+        result = save_parts(found, options, "lammps-ranks-cpu.json", packages, **about)
+    show({name: part["rows"] for name, part in result["parts"].items()})
+
+
+def show(rows: dict[str, Any]) -> None:
+    columns = ("", *LAYOUTS, "samples: over 1 rank", "atoms: over 1 rank")
     table = number_table("Molecular dynamics in LAMMPS, ms per step", columns)
     for name, found in rows.items():
         times = [f"{1e3 * t['seconds']:.1f} ± {t['spread'] * 50:.0f} %" for t in found["timings"].values()]
-        used = [f"{1e3 * found['processor_seconds_of_first_rank'][each]:.1f}" for each in ("1 rank", "2 ranks")]
-        table.add_row(name, *times, f"{found['over_one_rank']['2 ranks']:.2f} ×", *used)
+        gains = [f"{found['over_one_rank'][f'2 ranks, {what}']:.2f} ×" for what in ("samples", "atoms")]
+        table.add_row(name, *times, *gains)
     Console().print(table)
-    config = {"steps": STEPS, "timestep_fs": 0.5, "rounds": rounds}
-    result = {"benchmark": "LAMMPS on several ranks", "quick": options.quick, "config": config, "seed": 0, "rows": rows}
-    save(result, options, "lammps-ranks-cpu.json", ("torch", "numpy", "ase", "lammps", "mpi4py"))
 
 
 if __name__ == "__main__":

@@ -16,11 +16,14 @@ from equibayes.version import __version__
 
 project, author = "equibayes", "The equibayes developers"
 copyright, release = author, __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
 autodoc_typehints, autodoc_typehints_format, autodoc_member_order = "signature", "short", "bysource"
 maximum_signature_line_length = 100
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
+# notebooks are stored without outputs, and executed when the site is built
+nb_execution_mode, nb_execution_raise_on_error, nb_execution_timeout = "force", True, 600
+nb_execution_in_temp, nb_merge_streams = True, True
 html_theme, html_title = "furo", f"equibayes {__version__}"
 html_extra_path = ["_generated/extra"]
 html_static_path, html_css_files, highlight_language = ["_static"], ["wrap.css", "katex/katex.min.css"], "text"

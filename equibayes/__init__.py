@@ -8,10 +8,16 @@
 Names are imported when they are first used, so that `import equibayes` is fast.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from equibayes.errors import InputError, InputWarning, TrustWarning
 from equibayes.version import __version__
+
+# Threads of torch's own operations wait for the next one without sleeping: by default for milliseconds, in which they
+# take a core from the compiled engine or from another program.  This is read when torch is imported.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
     from equibayes.data.dataset import Dataset

@@ -41,24 +41,35 @@ FORCE_UNITS: dict[str, float] = {
 }
 """Force units in eV/Å: every energy over every length, such as `Hartree/Bohr` or `kcal/mol/Ang`."""
 
+STRESS_UNITS: dict[str, float] = {
+    **{f"{energy}/{length}^3": e / l**3 for energy, e in ENERGY_UNITS.items() for length, l in LENGTH_UNITS.items()},
+    **{"GPa": GPA, "MPa": 1e-3 * GPA, "kbar": 0.1 * GPA, "bar": 1e-4 * GPA, "Pa": 1e-9 * GPA},
+}
+"""Stress units in eV/Å³: every energy over the cube of every length, such as `eV/Ang^3`, and those of pressure."""
+
 # Other spellings met in files.  Names are otherwise case-sensitive on purpose: MeV is not meV.
 _ALIASES = {"Angstrom": "Ang", "angstrom": "Ang", "Å": "Ang", "A": "Ang", "hartree": "Hartree", "Ha": "Hartree"}
 _ALIASES |= {"bohr": "Bohr", "a0": "Bohr", "ev": "eV", "EV": "eV", "Rydberg": "Ry", "kcal mol-1": "kcal/mol"}
 
-_KINDS = {"energy": ENERGY_UNITS, "length": LENGTH_UNITS, "force": FORCE_UNITS}
+KINDS = {"energy": ENERGY_UNITS, "length": LENGTH_UNITS, "force": FORCE_UNITS, "stress": STRESS_UNITS}
+_COMPOUND = {
+    "force": "an energy over a length such as eV/Ang, kcal/mol/Ang, Hartree/Bohr",
+    "stress": "GPa, MPa, kbar, bar, Pa, an energy over the cube of a length such as eV/Ang^3, Hartree/Bohr^3",
+}
 
 
 def canonical(kind: str, name: str) -> str:
     """The name under which a unit is listed here; an unknown one is an `InputError` with the nearest valid name.
 
-    `kind` is "energy", "length" or "force".
+    `kind` is "energy", "length", "force" or "stress".
     """
-    known = _KINDS[kind]
+    known = KINDS[kind]
     if name in known:
         return name
-    if kind == "force" and "/" in name:
+    if kind in _COMPOUND and "/" in name:
         energy, _, length = name.rpartition("/")
-        renamed = f"{_ALIASES.get(energy, energy)}/{_ALIASES.get(length, length)}"
+        length, cube, _ = length.replace("**", "^").replace("³", "^3").partition("^3")
+        renamed = f"{_ALIASES.get(energy, energy)}/{_ALIASES.get(length, length)}{cube}"
     else:
         renamed = _ALIASES.get(name, name)
     if renamed in known:
@@ -66,17 +77,20 @@ def canonical(kind: str, name: str) -> str:
     lower = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.4)
     guess = f"did you mean '{lower[near[0]]}'? " if near else ""
-    listed = (
-        ", ".join(known) if kind != "force" else "an energy over a length such as eV/Ang, kcal/mol/Ang, Hartree/Bohr"
-    )
+    listed = _COMPOUND.get(kind) or ", ".join(known)
     raise InputError(f"unknown {kind} unit '{name}': {guess}valid: {listed}")
 
 
 def factor(kind: str, name: str) -> float:
-    """Factor that converts a value (or a standard deviation) from unit `name` to eV, Å or eV/Å."""
-    return _KINDS[kind][canonical(kind, name)]
+    """Factor that converts a value (or a standard deviation) from unit `name` to eV, Å, eV/Å or eV/Å³."""
+    return KINDS[kind][canonical(kind, name)]
 
 
 def force_unit_of(energy_unit: str, length_unit: str) -> str:
     """The force unit that follows from an energy and a length unit: Hartree and Bohr give Hartree/Bohr."""
     return f"{canonical('energy', energy_unit)}/{canonical('length', length_unit)}"
+
+
+def stress_unit_of(energy_unit: str, length_unit: str) -> str:
+    """The stress unit that follows likewise: Hartree and Bohr give Hartree/Bohr^3."""
+    return f"{force_unit_of(energy_unit, length_unit)}^3"

@@ -48,7 +48,11 @@ def test_other_benchmarks(name, contestants, tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     result = json.loads(output.read_text())
-    assert list(result.get("speed", result)["rows"]) == contestants
+    if "parts" in result:
+        assert list(result["parts"]) == contestants
+        result |= result["parts"][contestants[0]]
+    else:
+        assert list(result.get("speed", result)["rows"]) == contestants
     assert {"commit", "hardware", "versions", "time", "seed"} <= result.keys()
 
 
@@ -59,14 +63,29 @@ def test_native_benchmark(tmp_path):
     command = [sys.executable, "benchmarks/native.py", "--quick", "--output", str(output)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
-    result = json.loads(output.read_text())
-    assert list(result["training_step"][0]["per_weight_set"]) == ["native", "torch", "official, eager"]
-    assert result["training_step"][0]["per_weight_set"]["native"]["over_native"] == 1
-    assert list(result["calculator"][0]["rows"]) == ["native", "reference"]
-    share = result["efficiency"][0]
+    parts = json.loads(output.read_text())["parts"]
+    (step,) = parts["small"]["rows"]
+    assert list(step["per_weight_set"]) == ["native, K = 2", "torch, K = 2", "official, eager"]
+    assert step["per_weight_set"]["native, K = 2"]["over_native"] == 1
+    assert "pip install torch mace-torch" in step["left_out"]["MACE, 2 layers"]
+    assert list(parts["calculator"]["rows"][0]["rows"]) == ["native", "reference"]
+    (share,) = parts["peak"]["rows"]
     assert share["operations"] > 1e6
     assert 0 < share["share"] < 1
-    assert {"commit", "hardware", "versions", "time", "seed"} <= result.keys()
+    assert parts["threads"]["rows"][0]["speed_up"] > 0
+    assert all({"commit", "hardware", "versions", "time"} <= part.keys() for part in parts.values())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_no_compiler() is not None, reason=str(why_no_compiler()))
+def test_large_structures(tmp_path):
+    output = tmp_path / "quick.json"
+    command = [sys.executable, "benchmarks/large.py", "--quick", "--output", str(output)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = json.loads(output.read_text())["parts"]["tiny, 1 sample"]["rows"]
+    assert [row["atoms"] for row in rows] == [64, 216]
+    assert all(0 < row["seconds"]["call"] < row["seconds"]["new list"] for row in rows)
 
 
 def test_growth_finds_the_exponent():

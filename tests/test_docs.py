@@ -3,6 +3,8 @@
 import ast
 import importlib
 import importlib.util
+import json
+import os
 import re
 import runpy
 import shlex
@@ -17,6 +19,7 @@ import pytest
 import equibayes
 from equibayes.cli.main import parse
 from equibayes.config import merge, parse_overrides
+from equibayes.engine.select import VARIABLE
 from equibayes.run import Run
 from equibayes.run.settings import sample_config
 from equibayes.sampling.diagnostics import convergence
@@ -37,7 +40,7 @@ def relative(path: Path) -> str:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     words = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "-b", "html", str(DOCS), str(folder)]
-    done = subprocess.run(words, capture_output=True, text=True)
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {VARIABLE: "auto"})
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -122,6 +125,19 @@ def test_the_first_posterior_was_sampled_for_the_page(site: Path) -> None:
     assert re.search(r"force error\s+\d+\.\d meV/Å on held-back frames", text)
     assert "calibration stored in ethanol.posterior" in text
     assert re.search(r"largest σ\s+\d+\.\d meV/Å, in step", text)
+
+
+def test_notebooks_were_executed_for_the_site(site: Path) -> None:
+    """With progress, rich output and a figure; in the repository they have no outputs."""
+    page = (site / "dynamics-that-asks.html").read_text()
+    text = re.sub(r"<[^>]+>", "", page)
+    assert page.count("<progress") >= 3
+    assert re.search(r"force error\d+\.\d meV/Å on held-back frames", text)
+    assert re.search(r"labels; the last posterior has learned from \d+ frames", text)
+    assert len(re.findall(r"mean error in the second half \d\.\d+ eV/Å", text)) == 2
+    for notebook in DOCS.glob("*.ipynb"):
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        assert not any(cell.get("outputs") for cell in cells), f"{notebook.name}: remove its outputs"
 
 
 def test_links_between_pages_exist(site: Path) -> None:

@@ -1,6 +1,7 @@
 """The stochastic model: NequIP for the means, heads for the deviations, one flat weight vector for all of it."""
 
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 
@@ -71,20 +72,18 @@ class StochasticModel:
         of the data is a good value.  It enters the initial weights alone, not the function."""
         self.config = config
         self.network = NequIP(config)
-        width = config.channels[0]
-        self.layout = Layout(
-            [
-                *self.network.layout.parameters,
-                *head_parameters(FORCE_HEAD, width, start_sigma),
-                *head_parameters(ENERGY_HEAD, width, start_sigma_energy or start_sigma),
-                # the last, and only where stress is learned: other models keep their parameters
-                *(head_parameters(STRESS_HEAD, width, start_sigma_virial or start_sigma) if self.learns_stress else ()),
-            ]
-        )
+        start = {ENERGY_HEAD: start_sigma_energy, STRESS_HEAD: start_sigma_virial}
+        heads = (head_parameters(name, config.channels[0], start.get(name) or start_sigma) for name in self.heads)
+        self.layout = Layout([*self.network.layout.parameters, *chain.from_iterable(heads)])
 
     @property
     def learns_stress(self) -> bool:
         return bool(self.config.stress_head)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Names of the noise heads; that of the stress is the last, so that other models keep their parameters."""
+        return (FORCE_HEAD, ENERGY_HEAD, *((STRESS_HEAD,) if self.learns_stress else ()))
 
     def __call__(
         self,

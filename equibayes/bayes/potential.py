@@ -69,12 +69,11 @@ class Potential:
         """Whether an engine may evaluate û itself, from `model`, `data`, `prior`, `objective` and `dropout`."""
         return True
 
-    @property
-    def unfused_because(self) -> str | None:
-        """Why the steps are made by the reference, whatever engine there is; None where an engine may make them."""
+    def unfused_because(self, engine: str) -> str | None:
+        """Why the steps are made by the reference instead of this engine; None where the engine may make them."""
         if not self.fusable:
             return "the data are distributed over several processes"
-        return None if self.data.weight is None else "frames have weights"
+        return "frames have weights" if engine == "triton" and self.data.weight is not None else None
 
     @property
     def data_size(self) -> int:

@@ -30,7 +30,7 @@ examples:
   equibayes calibrate out.posterior train.xyz -o calibrated.posterior   uses the frames of train.xyz that were held back
   equibayes calibrate out.posterior --remove
 
-methods, for energies and forces separately:
+methods, for energies, forces and stress separately:
   none      σ as predicted by the model
   scale     one factor, after a correction for the number of samples
   parts     one factor for each of the epistemic and the aleatoric part
@@ -38,7 +38,6 @@ methods, for energies and forces separately:
   monotone  a rising curve from σ to σ
   auto      the simplest that is clearly better on frames left out of its fit
 """
-_PARTS = (("forces", "forces"), ("energy", "energies"))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def report(calibration: Calibration, max_k: int) -> list[str]:
     """A table of what was done and what it does, then a line about each."""
-    parts = [(word, getattr(calibration, name)) for name, word in _PARTS]
+    parts = list(calibration.parts().items())
     levels = next(list(part.choice["coverage_before"]) for _, part in parts if "coverage_before" in part.choice)
     title = f"Calibration on {calibration.data['name']}, {counted(calibration.data['frames'], 'frame')}"
     headings = ["", "method", "σ", *(f"{level} %" for level in levels)]
@@ -130,7 +129,7 @@ def _details(part: Calibrated, k: int) -> str:
 
 def _labelled(arguments: argparse.Namespace) -> Dataset:
     data = read(arguments.data, require_labels=False, **reading_options(arguments))
-    if all(structure.energy is None and structure.forces is None for structure in data):
+    if not data.labelled:
         remedy = "name their keys (--energy-key, --forces-key)"
         raise InputError(f"{data.name}: has neither energies nor forces to calibrate on; {remedy}")
     return data

@@ -44,14 +44,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "data", nargs="+", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)"
     )
     parser.add_argument("--k", metavar="1,2,4,8", help="numbers of samples to evaluate with (default: all)")
-    parser.add_argument("--json", metavar="METRICS.json", help="write every metric, in eV and Å and in kcal/mol")
+    parser.add_argument("--json", metavar="METRICS.json", help="write every metric, in eV and Å, in kcal/mol and GPa")
     report = "write one page with text, tables, figures and the most and least certain structures; it works offline"
     parser.add_argument("--report", metavar="REPORT.html", help=report)
     parser.add_argument("--figures", metavar="DIR", help="write every figure of that page as SVG and PDF, for papers")
     outlier = (
         "error above which a component is an outlier, eV/Å, and an energy, eV (default: 3 times the MAE of the data "
     )
-    outlier += f"set; {OUTLIER_THRESHOLD:.4f} is the paper's 1 kcal/(mol Å))"
+    outlier += f"set, always for stress; {OUTLIER_THRESHOLD:.4f} is the paper's 1 kcal/(mol Å))"
     parser.add_argument("--threshold", type=float, metavar="x", help=outlier)
     training = "also evaluate frames that the posterior learned from (default: they are left out, with a note)"
     parser.add_argument("--include-training", action="store_true", help=training)

@@ -20,13 +20,13 @@ those of the posterior.  Energy, forces and virial of the posterior are part of 
 thermostats, barostats and minimize.  The script may also use
 
   v_max_devi_f v_avg_devi_f v_min_devi_f   largest, mean and smallest deviation per atom (RMS of its three force σ)
-  v_energy_std                             σ of the energy
+  v_energy_std v_pressure_std              σ of the energy and of the pressure
   d_devi_f                                 deviation of each atom, for dump custom, compute reduce …
   ${trust_lo} ${trust_hi}                  the trust levels given here
 
 in the script's units, for instance
 
-  thermo_style custom step temp pe press v_max_devi_f v_energy_std
+  thermo_style custom step temp pe press v_pressure_std v_max_devi_f
   dump d all custom 100 out.dump id element x y z d_devi_f
   fix stop all halt 1 v_max_devi_f > ${trust_hi} error soft
 
@@ -34,8 +34,8 @@ The potential is inserted before the first line that uses one of these names or 
 line '# equibayes here'; the box must exist by then.  Assign elements to atom types with --elements, or with labelmap
 in the script.
 
-MPI ranks share the samples of the posterior, so that at most as many ranks as samples help; on GPUs, one rank per GPU
-evaluates.  Without --threads, the ranks of a machine share its cores.
+MPI ranks divide the samples of the posterior or, on CPUs, the atoms of a large system (--divide); on GPUs, one rank per
+GPU evaluates.  Without --threads, the ranks of a machine share its cores.
 """
 
 
@@ -50,6 +50,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--log", default="log.lammps", metavar="FILE", help="LAMMPS' log (default log.lammps)")
     parser.add_argument("--quiet", action="store_true", help="LAMMPS prints nothing; its log is still written")
+    parser.add_argument(
+        "--divide",
+        choices=("auto", "samples", "atoms"),
+        default="auto",
+        help="what MPI ranks divide (default auto: atoms if each has thousands, or there are fewer samples than ranks)",
+    )
     add_trust_options(parser)
     add_deviation_option(parser)
     add_potential_options(parser)
@@ -78,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
             device=chosen_device(arguments),
             dtype=arguments.dtype,
             k=arguments.k,
+            divide=arguments.divide,
         )
     except InputError:
         if other_rank():

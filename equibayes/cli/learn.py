@@ -76,7 +76,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_selection_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("selection and limits")
-    kinds = "sigma: largest σ; bald: most information (default); diversity: far from all labelled; random: a control"
+    kinds = (
+        "sigma: largest σ; bald: most information (default); stress: largest σ of the stress; diversity: far from all "
+    )
+    kinds += "labelled; random: a control"
     group.add_argument("--select", dest="kind", metavar="KIND", help=kinds)
     group.add_argument(
         "--mode", metavar="MODE", help="batch: do not count the same information twice (default); structure"

@@ -4,8 +4,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from equibayes.cli.device import chosen_device
-from equibayes.cli.parser import add_number, add_reading_options, reading_options
-from equibayes.cli.potential import add_deviation_option, add_potential_options, add_trust_options, start_structure
+from equibayes.cli.outputs import check_output
+from equibayes.cli.parser import add_chemiscope_option, add_number, add_reading_options, reading_options
+from equibayes.cli.potential import add_deviation_option, add_potential_options, add_trust_options
 from equibayes.cli.settings import given
 from equibayes.config import parse_overrides
 from equibayes.data import read
@@ -74,6 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--pressure-tau", 1000.0, "fs", "time constant of the barostat")
     add_number(parser, "--seed", 0, "S", "random seed of velocities and thermostat")
     _add_watch_options(parser)
+    add_chemiscope_option(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run, or extend a finished one")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing trajectory")
     add_potential_options(parser)
@@ -114,6 +116,7 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from equibayes.adapters.chemiscope import convert
     from equibayes.run.interrupt import Interrupted
     from equibayes.run.progress import choose_display
     from equibayes.simulate import log
@@ -121,12 +124,13 @@ def run(arguments: argparse.Namespace) -> int:
     from equibayes.simulate.md import run_md
     from equibayes.simulate.observe import observe, parse_observables
     from equibayes.simulate.reporter import check_trajectory
-    from equibayes.simulate.start import has_velocities
+    from equibayes.simulate.start import has_velocities, start_structure
     from equibayes.simulate.summary import summary_lines, summary_of, write_summary
     from equibayes.simulate.trust import Trust
     from equibayes.simulate.watch import Watch
 
     check_trajectory(arguments.output, resume=arguments.resume, overwrite=arguments.overwrite)
+    check_output("chemiscope", arguments.chemiscope, ".json", ".gz")
     names = ("ensemble", "temperature", "timestep", "tau", "pressure", "pressure_tau", "seed")
     conditions = Conditions(**given(arguments, names))
     device = chosen_device(arguments)
@@ -179,6 +183,8 @@ def run(arguments: argparse.Namespace) -> int:
         if oracle is not None:
             oracle.labeller.close()
     write_summary(arguments.output, summary)
+    if arguments.chemiscope is not None:
+        convert(arguments.output, arguments.chemiscope)
     print("\n".join(summary_lines(result, trust, arguments.steps, arguments.output, summary)))
     return 1 if result.exploded else 0
 

@@ -35,8 +35,14 @@ def add_reading_options(parser: argparse.ArgumentParser) -> None:
     units.add_argument("--energy-unit", metavar="UNIT", help=", ".join(ENERGY_UNITS))
     units.add_argument("--length-unit", metavar="UNIT", help=", ".join(LENGTH_UNITS))
     units.add_argument("--force-unit", metavar="UNIT", help="e.g. Hartree/Bohr; follows from the other two if left out")
+    units.add_argument("--stress-unit", metavar="UNIT", help="e.g. GPa, kbar; likewise (positive under tension)")
 
 
 def reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options of `add_reading_options` as keyword arguments for `equibayes.data.read`."""
     return {name: getattr(arguments, name) for name in READING}
+
+
+def add_chemiscope_option(parser: argparse.ArgumentParser) -> None:
+    text = "also write the frames with their σ for chemiscope, .json or .json.gz"
+    parser.add_argument("--chemiscope", metavar="FILE", help=text)

@@ -4,10 +4,6 @@ import argparse
 from typing import Any
 
 from equibayes.cli.device import add_device_options
-from equibayes.data import Structure, read
-from equibayes.data.graph import check_species
-from equibayes.errors import InputError
-from equibayes.posterior.file import Posterior
 
 
 def add_potential_options(parser: argparse.ArgumentParser) -> None:
@@ -28,12 +24,3 @@ def add_deviation_option(group: Any) -> None:
     group.add_argument(
         "--deviation", choices=which, default="total", help="which σ of the forces to use (default total)"
     )
-
-
-def start_structure(name: str, posterior: Posterior, **options: Any) -> Structure:
-    """The first frame of any file that ASE reads, whose species the posterior must know."""
-    frames = read(name, require_labels=False, other_formats=True, **options)
-    if not len(frames):
-        raise InputError(f"{name}: contains no structure to start from")
-    check_species(frames[0], posterior.species_of)
-    return frames[0]

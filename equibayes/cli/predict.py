@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from equibayes.adapters.chemiscope import convert
 from equibayes.cli.device import add_device_options, chosen_device
-from equibayes.cli.parser import add_reading_options, reading_options
+from equibayes.cli.outputs import check_output
+from equibayes.cli.parser import add_chemiscope_option, add_reading_options, reading_options
 from equibayes.data.specs import parse_spec
 from equibayes.data.stream import stream
 from equibayes.data.structures import Structure
@@ -33,7 +35,8 @@ examples:
 OUT.xyz holds energy, forces (and stress of periodic structures) where ASE looks for them, and in eV and Å:
   energy_std, energy_epistemic, energy_aleatoric       in the comment line
   forces_std, forces_epistemic, forces_aleatoric       columns, three for every atom
-  stress_std, stress_epistemic                         in the comment line, of periodic structures
+  stress_std, stress_epistemic, stress_aleatoric       in the comment line, of periodic structures
+  pressure_std                                         likewise, of the mean pressure
   atom_sigma                                           one column, to colour atoms by
 Labels of the input are kept as REF_energy, REF_forces, REF_stress.
 """
@@ -49,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     interval = "also write half widths of intervals that contain the truth with this probability"
     parser.add_argument("--interval", type=float, metavar="p", help=interval)
+    add_chemiscope_option(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace an existing OUT.xyz")
     add_device_options(parser)
     add_reading_options(parser)
@@ -61,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if target.resolve() == parse_spec(arguments.data).path.resolve():
         raise InputError(f"{target}: is the input itself; choose another name with -o")
     check_target(target, overwrite=arguments.overwrite)
+    check_output("chemiscope", arguments.chemiscope, ".json", ".gz")
     level = arguments.interval
     if level is not None and not 0 < level < 1:
         raise InputError(f"--interval {level:g}: a probability between 0 and 1 is needed, such as 0.9")
@@ -73,6 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     predictions = predict(posterior, ours, members=arguments.members, device=device)
     seen = _Seen()
     count = write_predictions(target, seen.watch(zip(theirs, predictions)), level=level)
+    if arguments.chemiscope is not None:
+        convert(target, arguments.chemiscope)
     if level is not None and posterior.calibration is None:
         remedy = "calibrate it with equibayes calibrate"
         print(f"note: this posterior is not calibrated: intervals use σ as it is ({remedy})")

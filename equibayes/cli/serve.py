@@ -5,7 +5,7 @@ import time
 
 from equibayes.cli.device import chosen_device
 from equibayes.cli.parser import add_number
-from equibayes.cli.potential import add_deviation_option, add_potential_options, start_structure
+from equibayes.cli.potential import add_deviation_option, add_potential_options
 from equibayes.errors import InputError
 from equibayes.plural import counted
 from equibayes.posterior.file import load
@@ -20,8 +20,9 @@ examples:
 Start one process per processor or GPU: i-PI distributes the beads among them.  They end when i-PI does.
 
 START.xyz gives the elements, in the order of the atoms in i-PI, and the periodic directions; positions and cell come
-from i-PI.  Uncertainties are sent as i-PI's extras, a JSON text with energy_std, energy_epistemic (eV), max_devi_f,
-avg_devi_f, min_devi_f, and devi_f of each atom (eV/Å).  To write them to a file, add to input.xml:
+from i-PI.  Uncertainties are sent as i-PI's extras, a JSON text with energy_std, energy_epistemic (eV), pressure_std
+(eV/Å³), max_devi_f, avg_devi_f, min_devi_f, and devi_f of each atom (eV/Å).  To write them to a file, add to
+input.xml:
 
   <trajectory filename='sigma' stride='10' extra_type='max_devi_f'> extras </trajectory>
 """
@@ -43,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from equibayes.simulate.calculator import SKIN
     from equibayes.simulate.evaluator import Evaluator
     from equibayes.simulate.ipi import Client, connect
+    from equibayes.simulate.start import start_structure
 
     if arguments.unix is not None and arguments.port is not None:
         raise InputError("--unix and --port exclude each other; give the one in the input of the other program")

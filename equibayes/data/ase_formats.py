@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ase import Atoms
 
 _BY_ASE = FileUnits(origin="ASE's convention")
-_ASSUMED = FileUnits(origin="assumed; name others with energy_unit (--energy-unit), length_unit, force_unit")
+_ASSUMED = FileUnits(origin="assumed; name others with energy_unit (--energy-unit), length_unit, …")
 _DAMAGED = "the file is damaged or cut short: write or download it again"
 
 # ASE requires nine values under these names and fails on Voigt's six, so they are renamed until ASE has read them.
-_STRESS_WORD = re.compile(r"(^|\s)(stress|virial)(\s*=)")
+_STRESS_WORD = re.compile(r"(^|\s)(stress|virials?)(\s*=)")
 _DISGUISE = "equibayes_"
 
 

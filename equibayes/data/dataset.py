@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.notebook import html_table
 from equibayes.plural import counted
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ class ReadReport:
     """What the reader found: shown in the summary, kept with the data.
 
     `keys` names where each of energy, forces, stress was found (absent: nowhere).  `units` names the unit each of
-    energy, length, force had in the file; `units_origin` says how that is known.  `hints` says where energy or forces
-    that were not found may be.
+    energy, length, force and, where there is one, stress had in the file; `units_origin` says how that is known.
+    `hints` says where energy or forces that were not found may be.
     """
 
     format: str
@@ -98,6 +99,11 @@ class Dataset(Sequence[Structure]):
         return np.array([structure.weight for structure in self.structures], dtype=np.float64)
 
     @property
+    def labelled(self) -> bool:
+        """Whether any structure has an energy, forces or a stress that can be learned."""
+        return any(s.energy is not None or s.forces is not None or s.stress_label is not None for s in self)
+
+    @property
     def weighted(self) -> bool:
         """Whether any weight is not 1."""
         return any(structure.weight != 1.0 for structure in self.structures)
@@ -151,6 +157,9 @@ class Dataset(Sequence[Structure]):
         from equibayes.data.summary import summarize
 
         return summarize(self)
+
+    def _repr_html_(self) -> str:
+        return html_table(self.summary().lines())
 
     def save_npz(self, path: str | Path) -> None:
         """Write to one npz file that numpy alone reads back, without pickles; `read` knows it too."""

@@ -13,7 +13,8 @@ import numpy as np
 
 from equibayes.data.files import one_line
 from equibayes.data.parsed import LabelKeys
-from equibayes.data.structures import WEIGHT_KEY, FloatArray, Structure, voigt_to_full
+from equibayes.data.stress import is_virial, stress_from
+from equibayes.data.structures import WEIGHT_KEY, Structure
 from equibayes.errors import InputError
 
 
@@ -43,7 +44,7 @@ class AseFrame:
 _DEFAULT_KEYS = {
     "energy": ("REF_energy", "energy"),
     "forces": ("REF_forces", "forces"),
-    "stress": ("REF_stress", "REF_virial", "stress", "virial"),
+    "stress": ("REF_stress", "REF_virial", "REF_virials", "stress", "virial", "virials"),
 }
 _LOOKS_LIKE: dict[str, Callable[[str], bool]] = {
     "energy": lambda key: "energ" in key or key in ("e", "u", "u0", "toten", "e_tot", "etot"),
@@ -88,32 +89,10 @@ def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
     )
     if stress is None:
         return structure
-    return _with_stress(structure, stress, is_virial="virial" in found["stress"].lower())
-
-
-def _with_stress(structure: Structure, raw: Any, is_virial: bool) -> Structure:
-    """Accept [3, 3], [9] or Voigt [6]; a virial is -volume times the stress."""
-    where = structure.source
-    try:
-        values = np.asarray(raw, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as cause:
-        raise InputError(f"{where}: stress is not numbers; look at the file with a text editor") from cause
-    if values.shape == (6,):
-        stress: FloatArray = voigt_to_full(values)
-    elif values.shape in ((9,), (3, 3)):
-        stress = values.reshape(3, 3)
-    else:
-        raise InputError(f"{where}: stress of shape {values.shape}; give 3x3, 9 or Voigt 6 values")
-    with np.errstate(all="ignore"):
-        # Codes print a little asymmetry from rounding; more of it means that this is not a stress.
-        if np.abs(stress - stress.T).max() > 1e-2 * np.abs(stress).max():
-            raise InputError(f"{where}: stress is not symmetric; check what its key holds")
-        stress = 0.5 * (stress + stress.T)
-        if is_virial:
-            if not structure.volume > 0:
-                raise InputError(f"{where}: a virial needs a cell with a volume to become a stress; add the cell")
-            stress = -stress / structure.volume
-    return replace(structure, stress=stress)
+    virial = is_virial(found["stress"])
+    return replace(
+        structure, stress=stress_from(stress, virial=virial, volume=structure.volume, where=structure.source)
+    )
 
 
 def _hint(frames: Sequence[AseFrame], label: str) -> str:

@@ -1,6 +1,7 @@
 """Arrays in numpy's npz files: revised MD17, the sGDML kind, and our own.  Pickles are never loaded."""
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from equibayes.data.dataset import FORMAT_KEY
 from equibayes.data.files import check_archive, foreign_reader, one_line, require_file
 from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
+from equibayes.data.stress import is_virial, stress_from
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.plural import counted
@@ -63,8 +65,8 @@ def parse_npz(arrays: Arrays, keys: LabelKeys, file: str) -> Parsed:
 def _label_names(arrays: Arrays, names: dict[str, str], keys: LabelKeys, file: str) -> dict[str, str]:
     """Which array holds which label."""
     found = {label: names[label] for label in ("energy", "forces") if names[label] in arrays}
-    if "stress" in arrays:
-        found["stress"] = "stress"
+    if stress := next((key for key in ("stress", "virial", "virials") if key in arrays), None):
+        found["stress"] = stress
     for label, key in keys.named().items():
         if key not in arrays:
             raise InputError(f"{file}: no array '{key}' for the {label} key; there are: {one_line(', '.join(arrays))}")
@@ -107,8 +109,8 @@ def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], fi
         )
 
     numbers = each_frame(names["numbers"], (atoms,))
-    shapes: dict[str, tuple[int, ...]] = {"energy": (), "forces": (atoms, 3), "stress": (3, 3)}
-    labels = {label: each_frame(key, shapes[label]) for label, key in found.items()}
+    shapes: dict[str, tuple[int, ...]] = {"energy": (), "forces": (atoms, 3)}
+    labels = {label: each_frame(found[label], shapes[label]) for label in shapes if label in found}
     cell = np.zeros((frames, 3, 3))
     if "cell" in arrays:
         cell = each_frame("cell", (3, 3))
@@ -118,7 +120,7 @@ def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], fi
         pbc = each_frame("pbc", (3,)).astype(bool)
     else:  # a cell means periodic, as in extended xyz
         pbc = np.repeat(np.asarray(cell.any(axis=(1, 2)))[:, None], 3, axis=1)
-    return [
+    structures = [
         Structure(
             numbers=numbers[i],
             positions=positions[i],
@@ -128,6 +130,15 @@ def _structures(arrays: Arrays, names: dict[str, str], found: dict[str, str], fi
             **{label: values[i] for label, values in labels.items()},
         )
         for i in range(frames)
+    ]
+    if "stress" not in found:
+        return structures
+    six = arrays[found["stress"]].size == 6 * frames
+    stresses = each_frame(found["stress"], (6,) if six else (3, 3))
+    virial = is_virial(found["stress"])
+    return [
+        replace(s, stress=stress_from(each, virial=virial, volume=s.volume, where=s.source))
+        for s, each in zip(structures, stresses)
     ]
 
 
@@ -141,7 +152,7 @@ def _sgdml_units(arrays: Arrays, file: str) -> FileUnits:
     """Files from the sGDML site name their units in r_unit and e_unit; others are assumed to be eV and Å."""
     energy, length = _text(arrays, "e_unit", file), _text(arrays, "r_unit", file)
     if not energy and not length:
-        return FileUnits(origin="assumed; name others with energy_unit (--energy-unit), length_unit, force_unit")
+        return FileUnits(origin="assumed; name others with energy_unit (--energy-unit), length_unit, …")
     return FileUnits(energy or "eV", length or "Ang", origin="named in the file")
 
 

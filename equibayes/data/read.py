@@ -12,6 +12,7 @@ from equibayes.data.npz import Arrays, is_ours, load_arrays, parse_npz
 from equibayes.data.parsed import FileUnits, LabelKeys, Parsed
 from equibayes.data.plausibility import warn_if_implausible
 from equibayes.data.specs import Spec, absolute, parse_spec, select
+from equibayes.data.stress import is_virial
 from equibayes.data.structures import ISOLATED_ATOM, Structure
 from equibayes.errors import InputError
 from equibayes.plural import counted
@@ -29,6 +30,7 @@ def read(
     energy_unit: str | None = None,
     length_unit: str | None = None,
     force_unit: str | None = None,
+    stress_unit: str | None = None,
     require_labels: bool = True,
     other_formats: bool = False,
 ) -> Dataset:
@@ -40,8 +42,8 @@ def read(
         rMD17, `splits_<molecule>.npz` next to the file), `file@splitfile:name`, or `bundled:ethanol@train`.  Frames are
         numbered from 0 in the order of the file.
     energy_key, forces_key, stress_key: keys of the labels, if not the usual ones.
-    energy_unit, length_unit, force_unit: units of the file if not eV and Å (see `equibayes.units`); the force unit
-        follows from the other two unless it is given.  Stress is in energy over length cubed.
+    energy_unit, length_unit, force_unit, stress_unit: units of the file if not eV and Å (see `equibayes.units`);
+        those of force and stress follow from the other two unless they are given.  A virial is an energy.
     require_labels: stop unless every frame has an energy and forces.
     other_formats: also read POSCAR, CIF and whatever else ASE reads.
 
@@ -51,7 +53,7 @@ def read(
     """
     target = parse_spec(spec)
     keys = LabelKeys(energy_key, forces_key, stress_key)
-    told_units = (energy_unit, length_unit, force_unit)
+    told_units = (energy_unit, length_unit, force_unit, stress_unit)
     require_file(target.path)
     arrays = load_arrays(target.path, target.file) if target.path.name.lower().endswith(".npz") else None
     if arrays is not None and is_ours(arrays):
@@ -104,7 +106,7 @@ def _read_ours(arrays: Arrays, target: Spec, require_labels: bool) -> Dataset:
 def _finish(parsed: Parsed, target: Spec, told_units: tuple[str | None, ...], require_labels: bool) -> Dataset:
     """Select the requested part, separate the isolated atoms, convert, check."""
     try:
-        in_file = settle_units(parsed.units, *told_units)
+        in_file = settle_units(parsed.units, *told_units, stress_key=parsed.found.get("stress"))
     except InputError as error:  # the name may be the file's own
         raise InputError(f"{target.file}: {error}") from error
     chosen = [parsed.structures[i] for i in select(target, len(parsed.structures)).tolist()]
@@ -119,19 +121,35 @@ def _finish(parsed: Parsed, target: Spec, told_units: tuple[str | None, ...], re
     return Dataset(structures, target.name, atoms, report)
 
 
-def settle_units(default: FileUnits, energy: str | None, length: str | None, force: str | None) -> dict[str, str]:
-    """The unit of each quantity in the file: what the user says, else what the format says."""
+def settle_units(
+    default: FileUnits,
+    energy: str | None,
+    length: str | None,
+    force: str | None,
+    stress: str | None,
+    *,
+    stress_key: str | None,
+) -> dict[str, str]:
+    """The unit of each quantity in the file: what the user says, else what the format says; of stress, if it is there.
+
+    stress_key: where the stress is, None if nowhere
+    """
     chosen_energy = units.canonical("energy", energy or default.energy)
     chosen_length = units.canonical("length", length or default.length)
     chosen_force = force or (default.force if not (energy or length) else None)
     if chosen_force is None:
         chosen_force = units.force_unit_of(chosen_energy, chosen_length)
-    return {"energy": chosen_energy, "length": chosen_length, "force": units.canonical("force", chosen_force)}
+    chosen = {"energy": chosen_energy, "length": chosen_length, "force": units.canonical("force", chosen_force)}
+    if stress and stress_key and is_virial(stress_key):
+        raise InputError(f"stress unit {stress}: '{stress_key}' holds virials, which are energies; use the energy unit")
+    if stress or stress_key:
+        chosen["stress"] = units.canonical("stress", stress or units.stress_unit_of(chosen_energy, chosen_length))
+    return chosen
 
 
 def _origin(default: FileUnits, told_units: tuple[str | None, ...]) -> str:
     """How the units are known: from the user, from the format, or partly from each."""
-    told = [kind for kind, unit in zip(("energy", "length", "force"), told_units) if unit]
+    told = [kind for kind, unit in zip(units.KINDS, told_units) if unit]
     if not told:
         return default.origin
     if {"energy", "length"} <= set(told):
@@ -141,8 +159,10 @@ def _origin(default: FileUnits, told_units: tuple[str | None, ...]) -> str:
 
 def convert(structures: list[Structure], in_file: dict[str, str]) -> list[Structure]:
     """To eV and Å."""
-    energy, length, force = (units.factor(kind, in_file[kind]) for kind in ("energy", "length", "force"))
-    if energy == length == force == 1.0:
+    energy, length, force, stress = (
+        units.factor(kind, in_file[kind]) if kind in in_file else 1.0 for kind in units.KINDS
+    )
+    if energy == length == force == stress == 1.0:
         return structures
     return [
         replace(
@@ -151,7 +171,7 @@ def convert(structures: list[Structure], in_file: dict[str, str]) -> list[Struct
             cell=s.cell * length,
             energy=None if s.energy is None else s.energy * energy,
             forces=None if s.forces is None else s.forces * force,
-            stress=None if s.stress is None else s.stress * (energy / length**3),
+            stress=None if s.stress is None else s.stress * stress,
         )
         for s in structures
     ]

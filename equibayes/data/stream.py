@@ -21,6 +21,7 @@ from equibayes.data.plausibility import warn_if_implausible
 from equibayes.data.read import XYZ, convert, read, settle_units
 from equibayes.data.specs import Spec, parse_spec, select
 from equibayes.data.structures import ISOLATED_ATOM, IntArray, Structure
+from equibayes.units import KINDS
 
 # The first frames, which decide under which keys the labels are and whether the units look right.
 LOOK = 1000
@@ -53,10 +54,11 @@ def stream(spec: str | Path, **options: Any) -> Stream:
 def _structures(target: Spec, chosen: IntArray, options: dict[str, Any]) -> Iterator[Structure]:
     """In eV and Å, checked; the first frames decide the keys of the labels for the whole file."""
     keys = LabelKeys(*(options.get(f"{label}_key") for label in ("energy", "forces", "stress")))
-    units = settle_units(FileUnits(), *(options.get(f"{kind}_unit") for kind in ("energy", "length", "force")))
     frames = _ase_frames(target, chosen)
     first = list(islice(frames, LOOK))
     found, _ = find_keys(first, keys, target.file)
+    told = (options.get(f"{kind}_unit") for kind in KINDS)
+    units = settle_units(FileUnits(), *told, stress_key=found.get("stress"))
 
     def usable(frame: AseFrame) -> list[Structure]:
         structure = to_structure(frame, found)

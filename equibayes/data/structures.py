@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from equibayes.data.stress import full_to_voigt, stress_from
 from equibayes.errors import InputError
 
 if TYPE_CHECKING:
@@ -121,17 +122,18 @@ class Structure:
     def from_atoms(cls, atoms: Atoms, source: str = "") -> Structure:
         """From ASE atoms (eV, Å), with the labels their calculator already holds; nothing is computed.
 
+        Arrays are copied: atoms that move on, and calculators that reuse their arrays, do not change the structure.
         `equibayes.data.read` is the way for files: it also searches `info` and `arrays` for labels.
         """
-        results = dict(getattr(atoms.calc, "results", None) or {})
+        results = deepcopy(dict(getattr(atoms.calc, "results", None) or {}))
         stress = results.get("stress")
-        if stress is not None and np.shape(stress) == (6,):
-            stress = voigt_to_full(np.asarray(stress, dtype=np.float64))
+        if stress is not None:
+            stress = stress_from(stress, virial=False, volume=atoms.cell.volume, where=source or "structure")
         return cls(
-            numbers=atoms.numbers,
-            positions=atoms.positions,
-            cell=atoms.cell.array,
-            pbc=atoms.pbc,
+            numbers=atoms.numbers.copy(),
+            positions=atoms.positions.copy(),
+            cell=atoms.cell.array.copy(),
+            pbc=atoms.pbc.copy(),
             energy=results.get("energy"),
             # From the results, not from get_forces(): that would zero the forces on constrained atoms.
             forces=results.get("forces"),
@@ -175,17 +177,6 @@ def _weight(value: Any, where: str) -> float:
     if not 0 <= weight < float("inf"):
         raise InputError(f"{where}: {WEIGHT_KEY} is {value}, not a number from 0 on; correct or remove it")
     return weight
-
-
-def voigt_to_full(voigt: FloatArray) -> FloatArray:
-    """[6] in the order xx, yy, zz, yz, xz, xy to the symmetric [3, 3]."""
-    xx, yy, zz, yz, xz, xy = voigt
-    return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], dtype=np.float64)
-
-
-def full_to_voigt(full: FloatArray) -> FloatArray:
-    """Symmetric [3, 3] to [6] in the order xx, yy, zz, yz, xz, xy."""
-    return np.array([full[0, 0], full[1, 1], full[2, 2], full[1, 2], full[0, 2], full[0, 1]], dtype=np.float64)
 
 
 def _array(value: Any, dtype: Any, shape: tuple[int, ...] | None, what: str) -> npt.NDArray[Any]:

@@ -11,7 +11,7 @@ from equibayes.data.elements import formula, symbol
 from equibayes.data.plausibility import rms_force
 from equibayes.data.reference import suggest_kind
 from equibayes.plural import counted
-from equibayes.units import factor
+from equibayes.units import KINDS, factor
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,10 @@ class Summary:
         for label in ("energy", "forces", "stress"):
             found = v["labels"][label]
             key = f" under '{found['key']}'" if found["key"] else ""
-            result.append((label, f"{found['count']} of {v['frames']}{key}" if found["count"] else "none"))
+            words = f"{found['count']} of {v['frames']}{key}" if found["count"] else "none"
+            ignored = found.get("ignored")
+            without = f"; {ignored} ignored, not periodic in three directions" if ignored else ""
+            result.append((label, words + without))
         result += zip(("missing", "", ""), self._missing_lines())
         result += zip(("units", ""), self._unit_lines())
         if v["energy_range"]:
@@ -85,8 +88,8 @@ class Summary:
         units = self.values["units"]
         if not units:
             return ["eV, Å"]
-        named = f"{units['energy']}, {units['length']}, {units['force']} ({self.values['units_origin']})"
-        factors = {kind: factor(kind, units[kind]) for kind in ("energy", "length", "force")}
+        named = f"{', '.join(units[kind] for kind in KINDS if kind in units)} ({self.values['units_origin']})"
+        factors = {kind: factor(kind, units[kind]) for kind in KINDS if kind in units}
         if all(value == 1.0 for value in factors.values()):
             return [named]
         told = ", ".join(f"{kind} × {value:.10g}" for kind, value in factors.items() if value != 1.0)
@@ -114,13 +117,7 @@ def summarize(data: Dataset) -> Summary:
             "species": {symbol(z): numbers[z] for z in sorted(numbers)},
             "formulas": dict(formulas),
             "periodic": _periodic(data),
-            "labels": {
-                label: {
-                    "count": sum(getattr(s, label) is not None for s in data),
-                    "key": report.keys.get(label) if report else None,
-                }
-                for label in ("energy", "forces", "stress")
-            },
+            "labels": {label: _label(data, label) for label in ("energy", "forces", "stress")},
             "missing": _missing(data),
             "units": dict(report.units) if report else {},
             "units_origin": report.units_origin if report else "",
@@ -134,6 +131,15 @@ def summarize(data: Dataset) -> Summary:
             "fingerprint": data.fingerprint(),
         }
     )
+
+
+def _label(data: Dataset, label: str) -> dict[str, Any]:
+    """How many frames have a label, and under which key; of the stress also how many cannot be learned from."""
+    count = sum(getattr(s, label) is not None for s in data)
+    found = {"count": count, "key": data.report.keys.get(label) if data.report else None}
+    if label == "stress":
+        found["ignored"] = count - sum(s.stress_label is not None for s in data)
+    return found
 
 
 def _weights(data: Dataset) -> list[float] | None:

@@ -4,6 +4,7 @@ Each engine is a package beside `triton`, in a language of its own, chosen in se
 reference in selftest.py.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +30,22 @@ class DynamicsOutput:
     )  # [k] ln(σ_S V / eV): of the stress, before it is divided by the volume; NaN: not learned
 
 
+@dataclass(frozen=True)
+class Ghosts:
+    """Neighbours of some atoms whose features are computed by other processes, which need features in return.
+
+    is_ghost  [n] bool
+    sent      [s] atoms whose features others need
+    received  [g] the ghosts, in the order in which their features come
+    swap      [s, floats] → [g, floats], both float32; all processes call it the same number of times
+    """
+
+    is_ghost: np.ndarray
+    sent: np.ndarray
+    received: np.ndarray
+    swap: Callable[[np.ndarray], np.ndarray]
+
+
 class Dynamics(Protocol):
     """One structure whose atoms move while its list of pairs stays."""
 
@@ -42,8 +59,26 @@ class Dynamics(Protocol):
         """Predictions at positions [n, 3], Å."""
 
 
+class PartDynamics(Protocol):
+    """Some atoms of a structure, while other processes have the rest.
+
+    Results are the share of these atoms in the energy and in its derivatives (the forces on ghosts included), and
+    their deviations.
+    """
+
+    def load(self, graph: Graph, positions: np.ndarray, ghosts: Ghosts) -> None:
+        """As of `Dynamics`, for the atoms and their ghosts."""
+
+    def __call__(self, positions: np.ndarray) -> DynamicsOutput:
+        """The share of the atoms, at positions [n, 3] of atoms and ghosts, Å."""
+
+
 class Predictor(Protocol):
     """Predictions of k samples for any graph."""
+
+    @property
+    def engine(self) -> str:
+        """The name that records carry."""
 
     @property
     def fused(self) -> bool: ...
@@ -59,3 +94,6 @@ class Predictor(Protocol):
 
     def dynamics(self, weights: Weights, graph: Graph) -> Dynamics | None:
         """For one moving structure; None where `forward` is as fast.  graph: the first list (see `Dynamics.load`)."""
+
+    def part(self, weights: Weights) -> PartDynamics | None:
+        """For some atoms of a structure; None where the engine cannot divide atoms among processes."""

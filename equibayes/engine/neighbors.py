@@ -135,7 +135,7 @@ def _into_bins(positions: torch.Tensor, cell: np.ndarray, pbc: np.ndarray, r_max
     def there(value: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(value)).to(device)
 
-    box = _box(cell, pbc)
+    box = box_of(cell, pbc)
     inverse = np.linalg.inv(box)
     fraction = positions @ there(inverse)
     low, high = torch.stack([fraction.amin(0), fraction.amax(0)]).cpu().numpy()
@@ -176,7 +176,7 @@ def _into_bins(positions: torch.Tensor, cell: np.ndarray, pbc: np.ndarray, r_max
     )
 
 
-def _box(cell: np.ndarray, pbc: np.ndarray) -> np.ndarray:
+def box_of(cell: np.ndarray, pbc: np.ndarray) -> np.ndarray:
     """[3, 3] Å: the periodic lattice vectors, completed by unit vectors at right angles to them and to each other."""
     if not np.isfinite(cell[pbc]).all() or np.linalg.matrix_rank(cell[pbc]) < pbc.sum():
         problem = f"cell {cell.tolist()} Å: its periodic vectors do not span a box"

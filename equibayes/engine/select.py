@@ -62,6 +62,13 @@ def wanted() -> str:
     return engine
 
 
+def first_choice(device: torch.device, begun: str | None = None) -> str:
+    """The engine, if nothing speaks against it; begun: see `choose`."""
+    asked = wanted()
+    engine = asked if asked != "auto" else (begun or "auto").partition("-")[0]
+    return engine if engine != "auto" else "triton" if device.type == "cuda" else ON_CPU
+
+
 def choose(
     config: NetworkConfig,
     device: torch.device,
@@ -74,10 +81,7 @@ def choose(
     refused  why no engine may evaluate the potential of a run
     begun    the engine that the run began with, which goes on unless the user asks for another
     """
-    asked = wanted()
-    engine = asked if asked != "auto" else (begun or "auto").partition("-")[0]
-    if engine == "auto":
-        engine = "triton" if device.type == "cuda" else ON_CPU
+    asked, engine = wanted(), first_choice(device, begun)
     if engine == "reference":
         return Choice("reference")
     reason = refused or {"native": _native.why_not, "triton": _triton.why_not}[engine](config, device, dtype)
@@ -135,7 +139,7 @@ def make_stepper(
     begun       the engine that earlier steps of the run were made with
     """
     network, device = potential.model.config, potential.data.forces.device
-    refused = potential.unfused_because
+    refused = potential.unfused_because(first_choice(device, begun))
     choice = choose(network, device, state.position.dtype, refused=refused, begun=begun)
     if choice.engine == "triton":
         from equibayes.engine.triton.precompile import precompile
@@ -219,6 +223,7 @@ def _say_once(line: str) -> None:
 class ReferencePredictor:
     """The model itself."""
 
+    engine = "reference"
     fused = False
 
     def __init__(self, model: StochasticModel) -> None:
@@ -234,4 +239,7 @@ class ReferencePredictor:
         return self.model.forward(weights, graph, feature_mask=feature_mask)
 
     def dynamics(self, weights: Weights, graph: Graph) -> Dynamics | None:
+        return None
+
+    def part(self, weights: Weights) -> None:
         return None

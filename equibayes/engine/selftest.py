@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from equibayes.bayes.model import StochasticModel
-from equibayes.bayes.potential import Dropout, Evaluation, Potential
+from equibayes.bayes.potential import Dropout, Evaluation, Objective, Potential
 from equibayes.bayes.prior import CentredNormal, Flat, StandardNormal
 from equibayes.data.graph import Graph, concatenate
 from equibayes.data.neighbors import neighbor_list
@@ -42,6 +42,7 @@ from equibayes.engine.selftest_cases import (
     graph_at,
     model_with_weights,
     structures,
+    training,
     weights,
 )
 from equibayes.network.config import NetworkConfig
@@ -148,7 +149,11 @@ def check_predictions(
         expected, found = model(flat, graph), fused.forward(forward, graph.to(device))
     yield from compare(name, found, expected, PREDICTIONS, limit)
     if bool(graph.volume.isfinite().all()):
-        yield Check(f"{name}: stress", relative(found.stress, expected.stress), limit)
+        yield from compare(name, found, expected, {"stress": "stress"} | deviation_of_stress(config), limit)
+
+
+def deviation_of_stress(config: NetworkConfig) -> dict[str, str]:
+    return {"ln σ of stress": "log_sigma_stress"} if config.stress_head else {}
 
 
 def check_moving(
@@ -166,6 +171,9 @@ def check_moving(
     if frame.pbc.all():
         stress = found.virial / frame.volume
         yield Check(f"{name}, moving: stress", relative(stress, expected.stress), limit)
+        if config.stress_head:
+            sigma = found.log_sigma_virial - np.log(frame.volume)
+            yield Check(f"{name}, moving: ln σ of stress", relative(sigma, expected.log_sigma_stress), limit)
 
 
 def check_derivative(
@@ -192,25 +200,34 @@ def check_derivative(
 
 
 def check_gradient(
-    name: str, config: NetworkConfig, frames: Sequence[Structure], chains: int, engine: Engine, device: str
+    name: str,
+    config: NetworkConfig,
+    frames: Sequence[Structure],
+    chains: int,
+    engine: Engine,
+    device: str,
+    objective: Objective = "gaussian",
 ) -> Iterator[Check]:
     """û, its gradient by all weights, and that a second run gives the same bits."""
     model, prior, batch = StochasticModel(config), StandardNormal(), len(frames) - 1
     flat = weights(model, chains, 2)
     generator = torch.Generator().manual_seed(0)
     chosen = torch.stack([torch.randperm(len(frames), generator=generator)[:batch] for _ in range(chains)])
-    reference = Potential(model, data(frames, config, torch.float64, "cpu"), prior)(flat, chosen)
-    potential = Potential(model, data(frames, config, torch.float32, device), prior)
+    reference, potential = (
+        Potential(model, data(frames, config, dtype, on), prior, objective=objective)
+        for dtype, on in ((torch.float64, "cpu"), (torch.float32, device))
+    )
+    expected = reference(flat, chosen)
     if isinstance(engine, TritonEngine):
         found, differing = triton_gradient(potential, flat, chosen, engine.precision)
     else:
         found, differing = native_gradient(potential, flat, chosen)
-    yield from compare(name, found, reference, EVALUATION, LIMITS[engine.precision])
+    yield from compare(name, found, expected, EVALUATION, LIMITS[engine.precision])
     limit = GRADIENT_LIMITS[engine.precision]
-    yield Check(f"{name}: gradient", relative(found.gradient, reference.gradient), limit)
-    ours, theirs = (model.layout.views(each.gradient.double() - flat) for each in (found, reference))
+    yield Check(f"{name}: gradient", relative(found.gradient, expected.gradient), limit)
+    ours, theirs = (model.layout.views(each.gradient.double() - flat) for each in (found, expected))
     # rounding of θ alone moves a gradient that is 10⁻⁸ of the whole
-    least = 1e-6 * float(reference.gradient.norm())
+    least = 1e-6 * float(expected.gradient.norm())
     worst, parameter = max((relative(ours[key], theirs[key], least), key) for key in ours)
     yield Check(f"{name}: gradient of {parameter}, the worst", worst, 20 * limit)
     yield Check(f"{name}: same bits again", float(differing), 0.0)
@@ -349,11 +366,10 @@ def small_checks(device: str) -> Iterator[Check]:
     exact = TritonEngine("float32")
     yield from check_neighbors(8, device)
     yield from check_noise(1000, device)
-    training = [cluster(3, 8), cluster(2, 9), cluster(1, 10)]
     for name, config in SMALL_NETWORKS.items():
         for kind, frames in structures(small=True).items():
             yield from check_predictions(f"{name}, {kind}", config, frames, 2, exact, device)
-        yield from check_gradient(name, config, training, 2, exact, device)
+        yield from check_gradient(name, config, training(config, small=True), 2, exact, device)
     yield from check_steps("l=1", SMALL_NETWORKS["l=1"], [cluster(2, 8), cluster(2, 9)], 2, exact, device)
 
 
@@ -361,40 +377,42 @@ def all_checks(device: str) -> Iterator[Check]:
     yield from check_neighbors(500, device)
     yield from check_noise(1_000_001, device)
     exact = TritonEngine("float32")
-    paper, training = NETWORKS["paper"], [cluster(n, seed) for n, seed in ((9, 8), (12, 9), (1, 10), (7, 11), (9, 12))]
+    paper, molecules = NETWORKS["paper"], training(NETWORKS["paper"], small=False)
     for name, config in NETWORKS.items():
         for kind, frames in structures(small=False).items():
             yield from check_predictions(f"{name}, {kind}", config, frames, 2, exact, device)
         yield from check_moving(name, config, crystal(8, 5.0, 6), 2, exact, device)
         yield from check_derivative(name, config, cluster(12, 13), exact, device)
-        yield from check_gradient(name, config, training, 2, exact, device)
+        yield from check_gradient(name, config, training(config, small=False), 2, exact, device)
     for chains in (1, 3, 8, 16):
-        yield from check_gradient(f"paper, K={chains}", paper, training, chains, exact, device)
+        yield from check_gradient(f"paper, K={chains}", paper, molecules, chains, exact, device)
     for rows in (500, 2000, 5000):  # the other divisions of the work, which these few atoms would not use
         with cut_for(rows):
             name = f"paper, as for {rows} atoms"
-            yield from check_predictions(name, paper, training, 8, TritonEngine("bf16x3"), device)
+            yield from check_predictions(name, paper, molecules, 8, TritonEngine("bf16x3"), device)
             yield from check_moving(name, paper, cluster(21, 1), 8, TritonEngine("bf16x3"), device)
-            yield from check_gradient(name, paper, training, 8, TritonEngine("mixed"), device)
+            yield from check_gradient(name, paper, molecules, 8, TritonEngine("mixed"), device)
     for precision in ("tf32x3", "bf16x3", "mixed", "tf32"):
-        yield from check_gradient(f"paper, {precision}", paper, training, 2, TritonEngine(precision), device)
-    yield from check_steps("paper", paper, training, 3, exact, device)
+        yield from check_gradient(f"paper, {precision}", paper, molecules, 2, TritonEngine(precision), device)
+    yield from check_steps("paper", paper, molecules, 3, exact, device)
+    yield from check_steps("stress", NETWORKS["stress"], training(NETWORKS["stress"], small=False), 3, exact, device)
 
 
 def native_checks(small: bool) -> Iterator[Check]:
     """The compiled engine; small: few networks, which compile quickly."""
-    engine, training = NativeEngine(), [cluster(n, seed) for n, seed in ((9, 8), (12, 9), (1, 10), (7, 11), (9, 12))]
+    engine = NativeEngine()
     for name, config in NATIVE_NETWORKS.items():
         if small and name not in QUICK:
             continue
+        learned = training(config, small=False)
         for kind, frames in structures(small=False).items():
             yield from check_predictions(f"{name}, {kind}", config, frames, 2, engine, "cpu")
         yield from check_moving(name, config, crystal(8, 5.0, 6), 2, engine, "cpu")
         yield from check_derivative(name, config, cluster(12, 13), engine, "cpu")
         for chains in (1, 3):
-            yield from check_gradient(f"{name}, K={chains}", config, training, chains, engine, "cpu")
+            yield from check_gradient(f"{name}, K={chains}", config, learned, chains, engine, "cpu")
         yield from check_gradient(f"{name}, cells", config, [crystal(8, 5.0, s) for s in (6, 7, 8)], 2, engine, "cpu")
-        yield from check_steps(name, config, training, 3, engine, "cpu")
+        yield from check_steps(name, config, learned, 3, engine, "cpu")
 
 
 def main() -> int:

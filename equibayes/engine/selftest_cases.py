@@ -35,17 +35,21 @@ NETWORKS = {
     "l=3, mixed features": network(3, [48, 32, 16, 16]),
     "l=0": network(0, 16, num_bessels=5, radial_mlp_depth=1),
     "deep radial": network(2, 16, radial_mlp_depth=3, radial_mlp_width=48),
+    "stress": network(2, [32, 16, 16], stress_head=True),
 }
 
 SMALL_NETWORKS = {
     "l=1": network(1, 16, radial_mlp_width=16, num_bessels=4),
     "l=2, mixed": network(2, [32, 16, 16], radial_mlp_width=16, radial_mlp_depth=1, **SHIFTED),
+    "stress": network(1, 16, r_max=3.0, radial_mlp_width=16, radial_mlp_depth=1, num_bessels=4, stress_head=True),
 }
 
-QUICK = ("tiny", "small")
+QUICK = ("tiny", "small", "tiny, stress")
 
 NATIVE_NETWORKS = {
-    **{name: preset(name, **SCALES) for name in QUICK},
+    "tiny": preset("tiny", **SCALES),
+    "small": preset("small", **SCALES),
+    "tiny, stress": preset("tiny", stress_head=True, **SCALES),
     **{name: config for name, config in NETWORKS.items() if name != "paper"},
     "odd sizes": network(2, [10, 3, 2], num_bessels=5, radial_mlp_width=7, type_embed_num_features=6, **SHIFTED),
     "paper": NETWORKS["paper"],
@@ -70,6 +74,22 @@ def crystal(atoms: int, edge: float, seed: int) -> Structure:
     structure = cluster(atoms, seed)
     cell = edge * (np.eye(3) + 0.2 * np.tri(3, k=-1))
     return replace(structure, cell=cell, pbc=np.ones(3, bool), positions=structure.positions % edge)
+
+
+def strained(atoms: int, edge: float, seed: int) -> Structure:
+    """Such a cell with a random stress as its label, as large as random weights predict."""
+    stress = 0.01 * np.random.default_rng(seed).normal(size=(3, 3))
+    return replace(crystal(atoms, edge, seed), stress=stress + stress.T)
+
+
+def training(config: NetworkConfig, small: bool) -> list[Structure]:
+    """Frames of several sizes; where stress is learned, cells with and without its label, and a molecule."""
+    if config.stress_head and small:
+        return [strained(2, 3.5, 6), cluster(2, 8), strained(1, 2.8, 7), crystal(1, 3.2, 8)]
+    if config.stress_head:
+        return [strained(8, 5.0, 6), cluster(7, 11), strained(2, 3.0, 7), crystal(4, 4.5, 8), strained(6, 4.5, 9)]
+    sizes = ((3, 8), (2, 9), (1, 10)) if small else ((9, 8), (12, 9), (1, 10), (7, 11), (9, 12))
+    return [cluster(atoms, seed) for atoms, seed in sizes]
 
 
 def weights(model: StochasticModel, chains: int, seed: int) -> torch.Tensor:

@@ -18,7 +18,7 @@ class Column:
     """How one metric is shown.
 
     key     the metric, with the part that holds it: `force_mae`, `kcal_mol.force_mae`
-    title   heading without unit; `-F` and `-E` tell forces from energies where both are in one table
+    title   heading without unit; `-F`, `-E` and `-S` tell forces, energies and stress apart
     unit    of the number as shown; empty for pure numbers
     factor  from the value in METRICS.json to the number as shown
     format  of the number
@@ -35,7 +35,7 @@ class Column:
     @property
     def heading(self) -> str:
         """Heading of a table about one quantity: without `-F` or `-E`, with the unit."""
-        name = self.title.removesuffix("-F").removesuffix("-E")
+        name = self.title.removesuffix("-F").removesuffix("-E").removesuffix("-S")
         return f"{name}, {self.unit}" if self.unit else name
 
     def value(self, metrics: Mapping[str, Any]) -> float | None:
@@ -83,6 +83,19 @@ def _of_ranking(kind: str, suffix: str) -> list[Column]:
     ]
 
 
+def _of_stress() -> list[Column]:
+    """In GPa."""
+    return [
+        Column("gpa.stress_mae", "MAE-S", "GPa", 1, ".3f", "low"),
+        Column("gpa.stress_rmse", "RMSE-S", "GPa", 1, ".3f", "low"),
+        Column("gpa.stress_sharpness", "σ-S", "GPa", 1, ".3f"),
+        Column("gpa.stress_crps", "CRPS-S", "GPa", 1, ".3f", "low"),
+        Column("gpa.stress_mll", "MLL-S", "per GPa", 1, ".2f", "high"),
+        *(Column(f"stress_coverage_{p}", f"in {p} %-S", "", 100, ".1f", p) for p in LEVELS),
+        Column("n_frames_with_stress", "frames with stress", "", 1, ".0f"),
+    ]
+
+
 COLUMNS: dict[str, Column] = {
     column.key: column
     for column in (
@@ -97,6 +110,8 @@ COLUMNS: dict[str, Column] = {
         *(Column(f"energy_coverage_{p}", f"in {p} %-E", "", 100, ".1f", p) for p in LEVELS),
         *_of_ranking("force", ""),
         *_of_ranking("energy", "-E"),
+        *_of_stress(),
+        *_of_ranking("stress", "-S"),
         Column("per_atom.force_auc", "ROC AUC of atoms", "", 1, ".3f", "high"),
     )
 }

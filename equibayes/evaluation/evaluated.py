@@ -2,13 +2,14 @@
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from equibayes.data.dataset import Dataset
+from equibayes.data.resident import has_stress
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError, InputWarning
 from equibayes.plural import counted
@@ -18,14 +19,21 @@ from equibayes.posterior.predict import Prediction, predict_each
 from equibayes.posterior.sample import frame_mark
 from equibayes.posterior.seen import marks_of, unseen
 from equibayes.posterior.sigma import Sigma
+from equibayes.posterior.stress import six_elements
+
+
+def no_stress() -> np.ndarray:
+    return np.full((0, 6), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """One data set under one posterior with k samples.  eV, eV/Å.  F frames with A atoms in all.
+    """One data set under one posterior with k samples.  eV, eV/Å, eV/Å³.  F frames with A atoms in all.
 
     energy_true, energy_mean, energy_sigma, energy_epistemic, energy_aleatoric  [F]; true is NaN without label
     force_true, force_mean, force_sigma, force_epistemic, force_aleatoric       [A, 3]; true is NaN without label
+    stress_true, stress_mean, stress_sigma, stress_epistemic, stress_aleatoric  [F, 6] xx, yy, zz, yz, xz, xy; true is
+                                NaN without label, all without volume; [0, 6] where no frame has a label
     number [A] atomic numbers;  frame [A] which frame an atom belongs to
     note                        about frames that the posterior learned from
     """
@@ -46,6 +54,11 @@ class Evaluated:
     number: np.ndarray
     frame: np.ndarray
     note: str = ""
+    stress_true: np.ndarray = field(default_factory=no_stress)
+    stress_mean: np.ndarray = field(default_factory=no_stress)
+    stress_sigma: np.ndarray = field(default_factory=no_stress)
+    stress_epistemic: np.ndarray = field(default_factory=no_stress)
+    stress_aleatoric: np.ndarray = field(default_factory=no_stress)
 
     @property
     def energy_error(self) -> np.ndarray:
@@ -56,6 +69,11 @@ class Evaluated:
     def force_error(self) -> np.ndarray:
         """[A, 3] eV/Å, prediction minus label."""
         return self.force_mean - self.force_true
+
+    @property
+    def stress_error(self) -> np.ndarray:
+        """[F, 6] eV/Å³, prediction minus label."""
+        return self.stress_mean - self.stress_true
 
     @property
     def energies_adrift(self) -> int:
@@ -107,7 +125,7 @@ def check_labelled(data: Dataset) -> None:
     """An `InputError` where there are no labels to compare predictions with."""
     if not len(data):
         raise InputError(f"{data.name}: holds no frames to evaluate; name others")
-    if all(s.energy is None and s.forces is None for s in data):
+    if not data.labelled:
         remedy = "name their keys (--energy-key, --forces-key)"
         raise InputError(f"{data.name}: has neither energies nor forces to compare with; {remedy}")
 
@@ -119,6 +137,11 @@ def collect(name: str, k: int, structures: Sequence[Structure], predictions: Seq
     for part, end in parts.items():
         predicted[f"energy_{part}"] = np.array([getattr(p, f"energy{end}") for p in predictions])
         predicted[f"force_{part}"] = np.concatenate([getattr(p, f"forces{end}") for p in predictions])
+    if has_stress(structures):
+        predicted["stress_true"] = _six(s.stress_label for s in structures)
+        predicted |= {
+            f"stress_{part}": _six(getattr(p, f"stress{end}") for p in predictions) for part, end in parts.items()
+        }
     # an energy that is defined only up to a constant cannot be compared with a label
     energies = [s.energy if p.energy_known else None for s, p in zip(structures, predictions)]
     forces = [np.full((len(s), 3), np.nan) if s.forces is None else s.forces for s in structures]
@@ -134,12 +157,21 @@ def collect(name: str, k: int, structures: Sequence[Structure], predictions: Seq
     )
 
 
+def _six(stresses: Iterable[np.ndarray | None]) -> np.ndarray:
+    """[F, 6] from [3, 3] each; NaN where there is none."""
+    return np.array([np.full(6, np.nan) if each is None else six_elements(each) for each in stresses])
+
+
 def recalibrated(result: Evaluated, calibration: Calibration) -> Evaluated:
     """The same result with a calibration applied, without predicting again."""
     energy = calibration.energy.apply(Sigma(result.energy_epistemic, result.energy_aleatoric), result.k)
     forces = calibration.forces.apply(Sigma(result.force_epistemic, result.force_aleatoric), result.k, result.number)
+    stress = calibration.stress.apply(Sigma(result.stress_epistemic, result.stress_aleatoric), result.k)
     return replace(
         result,
+        stress_sigma=stress.total,
+        stress_epistemic=stress.epistemic,
+        stress_aleatoric=stress.aleatoric,
         energy_sigma=energy.total,
         energy_epistemic=energy.epistemic,
         energy_aleatoric=energy.aleatoric,

@@ -50,6 +50,13 @@ ENERGY_COVERAGE = select(
     "energy_coverage_50 energy_coverage_68 energy_coverage_90 energy_coverage_95 energy_miscalibration_area "
     "energy_ence energy_spearman energy_epistemic_share"
 )
+STRESS = select(
+    "n_frames_with_stress gpa.stress_mae gpa.stress_rmse gpa.stress_sharpness gpa.stress_crps gpa.stress_mll"
+)
+STRESS_CALIBRATION = select(
+    "stress_coverage_50 stress_coverage_68 stress_coverage_90 stress_coverage_95 stress_auc stress_outlier_share "
+    "stress_miscalibration_area stress_ence stress_spearman stress_epistemic_share"
+)
 SPECIES = select("n_atoms force_mae force_rmse force_sharpness force_coverage_68 force_coverage_95 force_auc")
 
 
@@ -73,6 +80,11 @@ def tables(metrics: Values) -> Iterator[Table]:
     }
     for title, columns in titles.items():
         yield _table(title, ["data", "k"], rows, columns)
+    stressed = [(words, values) for words, values in rows if values.get("n_frames_with_stress")]
+    if stressed:
+        yield _table("Stress in GPa, six elements: errors, root mean square σ, CRPS", ["data", "k"], stressed, STRESS)
+        inside = "Stress: % of errors within the intervals that should contain 50 … 95 %; outliers (above 3 times the MAE, %)"
+        yield _table(f"{inside}; calibration; epistemic % of σ²", ["data", "k"], stressed, STRESS_CALIBRATION)
     species = [([name, s], each) for name, by_k in data.items() for s, each in _largest(by_k)["per_species"].items()]
     if forces and len(species) > len(data):
         yield _table("By species, meV/Å, largest k", ["data", "species"], species, SPECIES)

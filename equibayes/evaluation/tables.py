@@ -3,7 +3,8 @@
     {"data": {NAME: {"8": {"force_mae": …, …,
                            "per_atom": {…}, "per_species": {"H": {…}}, "kcal_mol": {…}, "reasons": {…}}}}, …}
 
-`force_…` is taken over force components, `energy_…` over whole structures, both in eV and Å.  `per_atom` takes the
+`force_…` is taken over force components, `energy_…` over whole structures and, where there are labels, `stress_…` over
+the six elements of the stress, all in eV and Å; `gpa` repeats what of these has a unit, in GPa.  `per_atom` takes the
 error of an atom as a vector (and that of an energy divided by its atoms), `per_species` splits the components by
 element, `kcal_mol` repeats what has a unit in the paper's.  A metric without a value is null, and `reasons` says why.
 `note` tells of frames that the posterior learned from, if there are any.
@@ -22,7 +23,7 @@ from equibayes.evaluation import calibration_metrics as calibration
 from equibayes.evaluation import density, metrics
 from equibayes.evaluation.evaluated import Evaluated
 from equibayes.evaluation.metrics import OUTLIER_MULTIPLE, Undefined
-from equibayes.units import KCAL_PER_MOL
+from equibayes.units import GPA, KCAL_PER_MOL
 from equibayes.version import __version__
 
 LEVELS = (50, 68, 90, 95)
@@ -39,17 +40,23 @@ _CONVERT: dict[str, Callable[[float, float], float]] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Errors above which there is an outlier: of a force component and a force vector, eV/Å, and of an energy, eV."""
+    """Errors above which there is an outlier: of a force component and a force vector, eV/Å, of an energy, eV, and of
+    an element of the stress, eV/Å³.
+    """
 
     force: float
     vector: float
     energy: float
+    stress: float
 
     @classmethod
-    def of(cls, force_error: np.ndarray, energy_error: np.ndarray, given: float | None) -> "Limits":
-        """From errors [A, 3] and [F], or one number given for all."""
-        errors = (force_error, np.linalg.norm(force_error, axis=1), energy_error)
-        return cls(*(metrics.outlier_threshold(error, given) for error in errors))
+    def of(
+        cls, force_error: np.ndarray, energy_error: np.ndarray, stress_error: np.ndarray, given: float | None
+    ) -> "Limits":
+        """From errors [A, 3], [F] and [F, 6], or one number given for all but the stress."""
+        vector = np.linalg.norm(force_error, axis=1)
+        force, whole, energy = (metrics.outlier_threshold(each, given) for each in (force_error, vector, energy_error))
+        return cls(force, whole, energy, metrics.outlier_threshold(stress_error))
 
 
 def measure_all(results: Sequence[Evaluated], *, threshold: float | None = None, about: Values) -> Values:
@@ -63,7 +70,7 @@ def measure_all(results: Sequence[Evaluated], *, threshold: float | None = None,
     return {
         "equibayes": __version__,
         **about,
-        "units": {"energy": "eV", "force": "eV/Å", "kcal_mol": "kcal/mol and kcal/(mol Å)"},
+        "units": {"energy": "eV", "force": "eV/Å", "stress": "eV/Å³", "kcal_mol": "kcal/mol and kcal/(mol Å)"},
         "threshold": threshold,
         "threshold_rule": f"{OUTLIER_MULTIPLE:g} x MAE of each data set" if threshold is None else "the same for all",
         "bin_width": density.BIN_WIDTH,
@@ -81,7 +88,9 @@ def measure(result: Evaluated, threshold: float | None = None) -> Values:
     error, sigma, number = result.force_error[known], result.force_sigma[known], result.number[known]
     labelled = np.isfinite(result.energy_true)
     energy_error, energy_sigma = result.energy_error[labelled], result.energy_sigma[labelled]
-    limits = Limits.of(error, energy_error, threshold)
+    with_stress = np.isfinite(result.stress_true).all(1)
+    stress_error, stress_sigma = result.stress_error[with_stress], result.stress_sigma[with_stress]
+    limits = Limits.of(error, energy_error, stress_error, threshold)
     values: Values = {
         "k": result.k,
         "n_frames": len(result.structures),
@@ -95,6 +104,12 @@ def measure(result: Evaluated, threshold: float | None = None) -> Values:
     _note(values, reasons, component_metrics("force", error, sigma, limits.force))
     _note(values, reasons, component_metrics("energy", energy_error, energy_sigma, limits.energy))
     _note(values, reasons, _shares(result, known, labelled, limits))
+    if with_stress.any():
+        values["n_frames_with_stress"] = int(with_stress.sum())
+        values["stress_threshold"] = limits.stress if np.isfinite(limits.stress) else None
+        _note(values, reasons, component_metrics("stress", stress_error, stress_sigma, limits.stress))
+        _note(values, reasons, _stress_shares(result, with_stress, limits))
+        values["gpa"] = in_unit(values, GPA, "stress")
     if not labelled.any() and any(s.energy is not None for s in result.structures):
         why = "energies of these molecules are known only up to a constant: none was in the training set"
         reasons.update({key: why for key in reasons if key.startswith("energy_")})
@@ -104,7 +119,7 @@ def measure(result: Evaluated, threshold: float | None = None) -> Values:
         | {"n_atoms": int((number == z).sum())}
         for z in np.unique(number)
     }
-    values["kcal_mol"] = in_unit(values, KCAL_PER_MOL)
+    values["kcal_mol"] = in_unit(values, KCAL_PER_MOL, "force", "energy")
     values["reasons"] = reasons
     if result.note:
         values["note"] = result.note
@@ -133,30 +148,42 @@ def component_metrics(kind: str, error: np.ndarray, sigma: np.ndarray, threshold
     }
 
 
-def in_unit(values: Mapping[str, Any], unit: float) -> Values:
-    """Those metrics that have a unit, with errors in units of `unit` eV (or eV/Å)."""
+def in_unit(values: Mapping[str, Any], unit: float, *quantities: str) -> Values:
+    """Those metrics of some quantities that have a unit, with errors in units of `unit` eV (or eV/Å, eV/Å³)."""
     converted: Values = {}
     for key, value in values.items():
-        kind = key.removeprefix("force_").removeprefix("energy_")
-        if kind in _CONVERT:
+        quantity, _, kind = key.partition("_")
+        if quantity in quantities and kind in _CONVERT:
             converted[key] = None if value is None else _CONVERT[kind](value, unit)
     return converted
 
 
+def _outlier_share(error: np.ndarray, threshold: float) -> float:
+    if not error.size:
+        raise Undefined("no labels")
+    return float((~(np.abs(error) <= threshold)).mean())
+
+
+def _epistemic_share(part: np.ndarray, whole: np.ndarray) -> float:
+    if not np.any(whole):
+        raise Undefined("σ is 0")
+    return (metrics.sharpness(part) / metrics.sharpness(whole)) ** 2
+
+
 def _shares(result: Evaluated, known: np.ndarray, labelled: np.ndarray, limits: Limits) -> dict[str, Metric]:
-    def outliers(error: np.ndarray, threshold: float) -> float:
-        if not error.size:
-            raise Undefined("no labels")
-        return float((~(np.abs(error) <= threshold)).mean())
-
-    def epistemic(part: np.ndarray, whole: np.ndarray) -> float:
-        return (metrics.sharpness(part) / metrics.sharpness(whole)) ** 2
-
     return {
-        "force_outlier_share": lambda: outliers(result.force_error[known], limits.force),
-        "energy_outlier_share": lambda: outliers(result.energy_error[labelled], limits.energy),
-        "force_epistemic_share": lambda: epistemic(result.force_epistemic, result.force_sigma),
-        "energy_epistemic_share": lambda: epistemic(result.energy_epistemic, result.energy_sigma),
+        "force_outlier_share": lambda: _outlier_share(result.force_error[known], limits.force),
+        "energy_outlier_share": lambda: _outlier_share(result.energy_error[labelled], limits.energy),
+        "force_epistemic_share": lambda: _epistemic_share(result.force_epistemic, result.force_sigma),
+        "energy_epistemic_share": lambda: _epistemic_share(result.energy_epistemic, result.energy_sigma),
+    }
+
+
+def _stress_shares(result: Evaluated, labelled: np.ndarray, limits: Limits) -> dict[str, Metric]:
+    epistemic, whole = result.stress_epistemic[labelled], result.stress_sigma[labelled]
+    return {
+        "stress_outlier_share": lambda: _outlier_share(result.stress_error[labelled], limits.stress),
+        "stress_epistemic_share": lambda: _epistemic_share(epistemic, whole),
     }
 
 

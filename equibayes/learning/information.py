@@ -66,6 +66,23 @@ def greedy_sigma(
     return _greedy(structures, count, left)
 
 
+def greedy_stress(
+    forces: Sequence[np.ndarray], stress: Sequence[np.ndarray], noise: Sequence[float], count: int
+) -> tuple[list[int], list[float]]:
+    """Indices of a batch, each with the largest σ of the stress that remains after labelling those before it: the root
+    mean square over its six components, eV/Å³.
+
+    forces, stress: Z [k, 3n] and [k, 9] of each candidate, whose label has both; noise: aleatoric σ of the stress.
+    """
+
+    def left(known: np.ndarray) -> list[float]:
+        inverse = np.linalg.inv(known)
+        shares = (np.einsum("sc,st,tc->", z, inverse, z) / (6 * len(z)) for z in stress)
+        return [sigma * float(np.sqrt(1 + share)) for sigma, share in zip(noise, shares, strict=True)]
+
+    return _greedy([np.hstack(both) for both in zip(forces, stress, strict=True)], count, left)
+
+
 def _greedy(
     structures: Sequence[np.ndarray], count: int, worth: Callable[[np.ndarray], list[float]]
 ) -> tuple[list[int], list[float]]:

@@ -10,13 +10,14 @@ from equibayes.evaluation import metrics
 from equibayes.evaluation.evaluated import evaluate
 from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
+from equibayes.units import GPA
 
 
 def errors_on(posterior: Posterior, test: Dataset, device: str) -> dict[str, Any]:
-    """Errors and predicted σ on a test set, eV and eV/Å; None where a number is undefined."""
+    """Errors and predicted σ on a test set, eV, eV/Å and eV/Å³; None where a number is undefined."""
     found = evaluate(posterior, test, device=device)
-    force, energy = found.force_error, found.energy_error
-    kept, known = np.isfinite(force), np.isfinite(energy)
+    force, energy, stress = found.force_error, found.energy_error, found.stress_error
+    kept, known, labelled = np.isfinite(force), np.isfinite(energy), np.isfinite(stress)
     wanted: dict[str, Callable[[], float]] = {
         "force_mae": lambda: metrics.mean_absolute_error(force[kept]),
         "force_rmse": lambda: metrics.root_mean_square_error(force[kept]),
@@ -24,6 +25,8 @@ def errors_on(posterior: Posterior, test: Dataset, device: str) -> dict[str, Any
         "force_mll": lambda: metrics.mean_log_likelihood(force[kept], found.force_sigma[kept]),
         "energy_mae": lambda: metrics.mean_absolute_error(energy[known]),
         "energy_sigma": lambda: metrics.sharpness(found.energy_sigma),
+        "stress_mae": lambda: metrics.mean_absolute_error(stress[labelled]),
+        "stress_sigma": lambda: metrics.sharpness(found.stress_sigma[labelled]),
     }
     numbers: dict[str, Any] = {}
     for name, compute in wanted.items():
@@ -39,6 +42,9 @@ def error_words(measured: dict[str, Any]) -> str:
     if measured.get("force_mae") is not None and measured.get("force_sigma") is not None:
         error, sigma = 1e3 * measured["force_mae"], 1e3 * measured["force_sigma"]
         words += f", force error {error:.1f} meV/Å (MAE), predicted σ {sigma:.1f} meV/Å (RMS)"
+    if measured.get("stress_mae") is not None and measured.get("stress_sigma") is not None:
+        error, sigma = measured["stress_mae"] / GPA, measured["stress_sigma"] / GPA
+        words += f"; stress error {error:.2g} GPa, σ {sigma:.2g} GPa"
     return words
 
 

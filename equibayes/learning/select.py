@@ -4,6 +4,7 @@
 |-----------|------------------------------------------|------------------------------------------------------------|
 | sigma     | the largest σ of an atom                 | the largest σ that remains after labelling those before it |
 | bald      | the most information about the posterior | the most information in addition to those before it        |
+| stress    | the largest σ of the stress              | the largest σ that remains after labelling those before it |
 | diversity | –                                        | σ times feature distance from labelled or chosen ones      |
 | random    | any, as a control                        | the same                                                   |
 
@@ -17,11 +18,12 @@ import numpy as np
 
 from equibayes.errors import InputError
 from equibayes.learning.diversity import farthest_points
-from equibayes.learning.information import greedy_information, greedy_sigma, information, whitened
+from equibayes.learning.information import greedy_information, greedy_sigma, greedy_stress, information, whitened
 from equibayes.posterior.predict import Prediction
 from equibayes.simulate.trust import DEVIATIONS, Deviation
+from equibayes.units import GPA
 
-KINDS = ("sigma", "bald", "diversity", "random")
+KINDS = ("sigma", "bald", "stress", "diversity", "random")
 MODES = ("batch", "structure")
 
 
@@ -70,7 +72,8 @@ def select_structures(
     if kind == "diversity":
         chosen = _by_diversity(own, count, points, known_points)
     else:
-        chosen = (_by_sigma if kind == "sigma" else _by_information)(own, count, mode == "batch")
+        by = {"sigma": _by_sigma, "stress": _by_stress, "bald": _by_information}[kind]
+        chosen = by(own, count, mode == "batch")
     return [Choice(int(candidates[i]), value, reason) for i, value, reason in chosen]
 
 
@@ -87,6 +90,39 @@ def _by_sigma(own: Sequence[Prediction], count: int, batch: bool) -> _Ranked:
     reasons = [f"σ of atom {now[i].atom} is {_mev(now[i].largest)} meV/Å" for i in order]
     left = [f", {_mev(value)} after labelling those before it" if batch else "" for value in values]
     return [(i, value, reason + rest) for i, value, reason, rest in zip(order, values, reasons, left)]
+
+
+def _by_stress(own: Sequence[Prediction], count: int, batch: bool) -> _Ranked:
+    now = [_sigma_of_stress(prediction) for prediction in own]
+    if batch:
+        order, values = greedy_stress([_z(p) for p in own], [_z_of_stress(p) for p in own], _noise(own), count)
+    else:
+        order, values = _largest(now, count)
+    left = [f", {_gpa(value)} after labelling those before it" if batch else "" for value in values]
+    reasons = [f"σ of the stress is {_gpa(now[i])} GPa{rest}" for i, rest in zip(order, left)]
+    return list(zip(order, values, reasons))
+
+
+def _sigma_of_stress(prediction: Prediction) -> float:
+    """Root mean square of the six components, √2 times those off the diagonal (bayes/likelihood.py), eV/Å³."""
+    if prediction.stress_std is None or not np.any(prediction.stress_aleatoric):
+        raise InputError(
+            "select stress: needs structures that are periodic in three directions, and a posterior that learned stress; "
+            "label the first structures with stress, or select by sigma"
+        )
+    return float(np.sqrt(np.square(prediction.stress_std).sum() / 6))
+
+
+def _noise(own: Sequence[Prediction]) -> list[float]:
+    """Aleatoric σ of a component of the stress, eV/Å³."""
+    return [float(np.asarray(prediction.stress_aleatoric)[0, 0]) for prediction in own]
+
+
+def _z_of_stress(prediction: Prediction) -> np.ndarray:
+    """[k, 9]: the squares of a row add up to those of the six components."""
+    assert prediction.members is not None
+    stress = prediction.members["stress"]
+    return (stress - stress.mean(0)).reshape(len(stress), 9) / _noise([prediction])[0]
 
 
 def _by_information(own: Sequence[Prediction], count: int, batch: bool) -> _Ranked:
@@ -126,3 +162,7 @@ def _distance(value: float, sigma: float) -> str:
 
 def _mev(value: float) -> str:
     return f"{1e3 * value:.1f}"
+
+
+def _gpa(value: float) -> str:
+    return f"{value / GPA:.3g}"

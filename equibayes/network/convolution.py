@@ -78,11 +78,18 @@ class Neighbors:
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
         """[K, N, F] at the atoms -> [K, N, D, F] at their neighbours."""
+        if torch.jit.is_tracing():  # a trace cannot hold functions with an adjoint of their own
+            return _read(x, self)
         return _Gather.apply(x, self)
 
     def opposite(self, y: torch.Tensor) -> torch.Tensor:
         """[K, N, D, F] on edges -> the values on the opposite edges."""
         return y.flatten(0, 2).index_select(0, self.reverse).reshape(y.shape)
+
+
+def _read(x: torch.Tensor, neighbors: Neighbors) -> torch.Tensor:
+    chains, atoms, width = x.shape
+    return x.reshape(-1, width).index_select(0, neighbors.sender).reshape(chains, atoms, neighbors.slots, width)
 
 
 class _Gather(torch.autograd.Function):
@@ -94,8 +101,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: torch.Tensor, neighbors: Neighbors) -> torch.Tensor:  # type: ignore[no-untyped-def]
         ctx.neighbors = neighbors
-        chains, atoms, width = x.shape
-        return x.reshape(-1, width).index_select(0, neighbors.sender).reshape(chains, atoms, neighbors.slots, width)
+        return _read(x, neighbors)
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[no-untyped-def]

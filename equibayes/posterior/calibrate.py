@@ -13,12 +13,13 @@ from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.plural import counted
 from equibayes.posterior import conformal
-from equibayes.posterior.calibration import METHODS, Calibrated, Calibration, Rescaling
+from equibayes.posterior.calibration import METHODS, QUANTITIES, Calibrated, Calibration, uncalibrated
 from equibayes.posterior.choose import choose, coverage
 from equibayes.posterior.file import Posterior, read, write
 from equibayes.posterior.predict import Prediction, predict_each
 from equibayes.posterior.rescale import FITS, Residuals
 from equibayes.posterior.sigma import Sigma
+from equibayes.posterior.stress import six_elements
 
 FEWEST_FRAMES = 10
 
@@ -31,9 +32,9 @@ def calibrate(
     device: torch.device | str | None = None,
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
 ) -> Posterior:
-    """The posterior with a calibration for energies and for forces, found on labelled frames it did not learn from.
+    """The posterior with a calibration for energies, forces and stress, found on labelled frames it did not learn from.
 
-    method    one of METHODS for both, or auto: chosen by cross-validation, for each
+    method    one of METHODS for all, or auto: chosen by cross-validation, for each
     progress  wraps the frames to show progress
     """
     if method not in ("auto", *METHODS):
@@ -48,14 +49,14 @@ def with_calibration(
     posterior: Posterior, data: Dataset, by_k: Mapping[int, Sequence[Prediction]], method: str = "auto"
 ) -> Posterior:
     """The same where the frames have been predicted already, uncalibrated, with the first k samples for some k."""
-    calibration = Calibration(
-        energy=find({k: residuals_of("energy", data, each, k) for k, each in by_k.items()}, method),
-        forces=find({k: residuals_of("forces", data, each, k) for k, each in by_k.items()}, method),
-        data={"name": data.name, "frames": len(data), "fingerprint": data.fingerprint()},
-    )
-    reasons = [part.choice.get("reason") for part in (calibration.forces, calibration.energy)]
-    if all(reasons):
-        raise InputError(f"{data.name}: forces: {reasons[0]}; energies: {reasons[1]}")
+    found = {
+        name: find({k: residuals_of(name, data, each, k) for k, each in by_k.items()}, method) for name in QUANTITIES
+    }
+    about = {"name": data.name, "frames": len(data), "fingerprint": data.fingerprint()}
+    calibration = Calibration(**found, data=about)
+    reasons = {word: part.choice.get("reason") for word, part in calibration.parts().items()}
+    if all(reasons.values()):
+        raise InputError(f"{data.name}: {'; '.join(f'{word}: {reason}' for word, reason in reasons.items())}")
     return replace(posterior, calibration=calibration.to_dict())
 
 
@@ -64,7 +65,7 @@ def find(by_k: dict[int, Residuals], method: str) -> Calibrated:
     residuals = by_k[max(by_k)]
     reason = next(filter(None, map(_unusable, [residuals, *by_k.values()])), "")  # few samples may have no spread
     if reason:
-        return Calibrated("none", {max(by_k): Rescaling()}, choice={"reason": reason})
+        return uncalibrated(reason, max(by_k), len(residuals.frames))
     best, gains = choose(residuals)
     if method != "auto":
         best = method
@@ -97,15 +98,16 @@ def _unusable(residuals: Residuals) -> str:
 
 
 def residuals_of(quantity: str, data: Dataset, predictions: Sequence[Prediction], k: int) -> Residuals:
-    """Over all components of "forces", or over every "energy", with a label that can be compared."""
-    rows = []
+    """Over all components of "forces", the six elements of every "stress", or over every "energy", with a label that
+    can be compared."""
+    rows, flat = [], six_elements if quantity == "stress" else np.ravel
     for frame, (structure, prediction) in enumerate(zip(data, predictions)):
-        label = getattr(structure, quantity)
-        if label is not None and (quantity == "forces" or prediction.energy_known):
-            numbers = np.repeat(structure.numbers, 3) if quantity == "forces" else np.zeros(1, dtype=np.int64)
+        label = structure.stress_label if quantity == "stress" else getattr(structure, quantity)
+        if label is not None and (quantity != "energy" or prediction.energy_known):
             parts = (getattr(prediction, quantity + part) for part in ("", "_epistemic", "_aleatoric"))
-            mean, epistemic, aleatoric = map(np.ravel, parts)
-            rows.append((mean - np.ravel(label), epistemic, aleatoric, numbers, np.full(len(numbers), frame)))
+            mean, epistemic, aleatoric = map(flat, parts)
+            numbers = np.repeat(structure.numbers, 3) if quantity == "forces" else np.zeros(len(mean), dtype=np.int64)
+            rows.append((mean - flat(label), epistemic, aleatoric, numbers, np.full(len(numbers), frame)))
     columns = [np.concatenate(column) for column in zip(*rows)] or [np.zeros(0)] * 5
     error, epistemic, aleatoric, number, frame_of = columns
     return Residuals(error, Sigma(epistemic, aleatoric), number.astype(np.int64), frame_of.astype(np.int64), k)

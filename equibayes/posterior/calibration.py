@@ -29,7 +29,8 @@ from equibayes.data.elements import atomic_number, symbol
 from equibayes.errors import InputError, one_line
 from equibayes.posterior.sigma import Sigma
 
-VERSION = 1
+VERSION = 2
+QUANTITIES = ("energy", "forces", "stress")
 SMALLEST, LARGEST = 1e-6, 1e6
 """Factors outside are no calibration."""
 METHODS = ("none", "scale", "parts", "species", "monotone")
@@ -59,9 +60,9 @@ class Rescaling:
         """√(aleatoric² + s² epistemic²), which r multiplies."""
         return np.hypot(sigma.aleatoric, self.spread * sigma.epistemic)
 
-    def apply(self, sigma: Sigma, numbers: np.ndarray | None = None) -> Sigma:
-        """σ of any shape; `numbers` are the atomic numbers along its first axis."""
-        ratio = self.ratio(self.base(sigma), numbers)
+    def apply(self, sigma: Sigma, numbers: np.ndarray | None = None, judged_by: Sigma | None = None) -> Sigma:
+        """σ of any shape; `numbers` are the atomic numbers along its first axis; `judged_by` gives the r."""
+        ratio = self.ratio(self.base(judged_by or sigma), numbers)
         return Sigma(ratio * self.spread * sigma.epistemic, ratio * sigma.aleatoric)
 
     def ratio(self, base: np.ndarray, numbers: np.ndarray | None) -> np.ndarray:
@@ -107,7 +108,7 @@ def _knots(content: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """Energies, or forces.
+    """Energies, forces, or stress.
 
     method     one of METHODS
     by_k       the rescaling for each number of samples
@@ -120,10 +121,14 @@ class Calibrated:
     quantiles: dict[int, dict[float, float]] = field(default_factory=dict)
     choice: dict[str, Any] = field(default_factory=dict)
 
-    def apply(self, sigma: Sigma, k: int, numbers: np.ndarray | None = None) -> Sigma:
-        if self.method == "none":
-            return sigma
-        return self.by_k[_nearest(self.by_k, k)].apply(sigma, numbers)
+    def apply(
+        self, sigma: Sigma, k: int, numbers: np.ndarray | None = None, *, judged_by: Sigma | None = None
+    ) -> Sigma:
+        return sigma if self.method == "none" else self.rescaling(k).apply(sigma, numbers, judged_by)
+
+    def rescaling(self, k: int) -> Rescaling:
+        """That of k samples."""
+        return Rescaling() if self.method == "none" else self.by_k[_nearest(self.by_k, k)]
 
     def quantile(self, level: float, k: int) -> float:
         """Half width of the interval that holds `level`, over the uncalibrated σ; NaN without calibration data."""
@@ -162,6 +167,11 @@ class Calibrated:
         return cls(content["method"], by_k, quantiles, choice)
 
 
+def uncalibrated(reason: str, k: int = 1, frames: int = 0) -> Calibrated:
+    """A quantity whose σ stays as it is, and why; frames: with a label of it."""
+    return Calibrated("none", {k: Rescaling()}, choice={"reason": reason, "frames": frames})
+
+
 @dataclass(frozen=True)
 class Calibration:
     """The content of a posterior's `calibration`; `data` says on which frames it rests."""
@@ -169,21 +179,29 @@ class Calibration:
     energy: Calibrated
     forces: Calibrated
     data: dict[str, Any] = field(default_factory=dict)
+    stress: Calibrated = field(default_factory=lambda: uncalibrated("not calibrated"))
+
+    def parts(self) -> dict[str, Calibrated]:
+        """By the words that people read; without the stress where no frame had a label of it."""
+        parts = {"forces": self.forces, "energies": self.energy, "stress": self.stress}
+        return parts if self.stress.choice.get("frames") else {word: parts[word] for word in ("forces", "energies")}
 
     def to_dict(self) -> dict[str, Any]:
-        parts = {"energy": self.energy.to_dict(), "forces": self.forces.to_dict()}
+        parts = {name: getattr(self, name).to_dict() for name in QUANTITIES}
         return {"calibration_version": VERSION, **parts, "data": self.data}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Calibration":
         """From a posterior file; one that makes no sense is refused rather than ignored."""
         try:
+            if content["calibration_version"] == 1:
+                content = _version_1_to_2(content)
             if content["calibration_version"] != VERSION:
                 raise ValueError(f"version {content['calibration_version']}")
-            energy, forces = (Calibrated.from_dict(content[name]) for name in ("energy", "forces"))
+            parts = {name: Calibrated.from_dict(content[name]) for name in QUANTITIES}
             data = expect.section(content["data"], "data")
             expect.plain(data, "data")
-            return cls(energy, forces, data)
+            return cls(**parts, data=data)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, InputError) as cause:
             reason = cause if isinstance(cause, InputError) else repr(cause)
             raise InputError(
@@ -192,18 +210,33 @@ class Calibration:
             ) from cause
 
 
+def _version_1_to_2(content: dict[str, Any]) -> dict[str, Any]:
+    """Until then stress was never calibrated."""
+    stress = uncalibrated("calibrated by a version that did not know stress").to_dict()
+    return {**content, "stress": stress, "calibration_version": 2}
+
+
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """The ingredients of intervals of stated coverage: uncalibrated σ and the calibration with its quantiles."""
+    """The ingredients of intervals of stated coverage: uncalibrated σ and the calibration with its quantiles.
+
+    stress_std [3, 3]; None without a volume
+    """
 
     energy_std: float
     forces_std: np.ndarray
     calibration: Calibration
     k: int
+    stress_std: np.ndarray | None = None
 
     def half_widths(self, level: float) -> tuple[float, np.ndarray]:
         energy, forces = (part.quantile(level, self.k) for part in (self.calibration.energy, self.calibration.forces))
         return energy * self.energy_std, forces * self.forces_std
+
+    def stress_half_width(self, level: float) -> np.ndarray | None:
+        if self.stress_std is None:
+            return None
+        return self.calibration.stress.quantile(level, self.k) * self.stress_std
 
 
 def gaussian_width(level: float) -> float:

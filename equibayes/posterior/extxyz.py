@@ -6,8 +6,9 @@
 | energy_std, energy_epistemic, energy_aleatoric      | info       | eV    | standard deviations                  |
 | forces_std, forces_epistemic, forces_aleatoric      | arrays     | eV/Å  | per component                        |
 | atom_sigma                                          | arrays     | eV/Å  | per atom: √ mean forces_std²         |
-| stress_std, stress_epistemic                        | info       | eV/Å³ | 3 × 3, equal, not calibrated         |
-| energy_interval, forces_interval, interval_coverage | on request |       | half widths at this coverage         |
+| stress_std, stress_epistemic, stress_aleatoric      | info       | eV/Å³ | 3 × 3                                |
+| pressure_std                                        | info       | eV/Å³ | σ of −(Sxx + Syy + Szz)/3            |
+| energy_, forces_, stress_interval, interval_coverage | on request |      | half widths at this coverage         |
 | energy_ensemble, forces_ensemble, stress_ensemble   | on request |       | samples last: [k], [n, 3·k], [9·k]   |
 | energy_up_to_a_constant                             | info       |       | T if the reference lacks the formula |
 | REF_energy, REF_forces, REF_stress                  | as usual   |       | labels of the input                  |
@@ -58,7 +59,8 @@ def _frame(structure: Structure, prediction: Prediction, level: float | None) ->
         arrays[f"forces_{name}"] = getattr(prediction, f"forces_{name}")
     arrays["atom_sigma"] = np.sqrt(np.square(prediction.forces_std).mean(1))
     if prediction.stress is not None:
-        info |= {"stress_std": prediction.stress_std, "stress_epistemic": prediction.stress_epistemic}
+        names = [*(f"stress_{name}" for name in ("std", "epistemic", "aleatoric")), "pressure_std"]
+        info |= {name: getattr(prediction, name) for name in names}
     if not prediction.energy_known:
         info["energy_up_to_a_constant"] = True
     if level is not None:
@@ -78,6 +80,9 @@ def _add_intervals(prediction: Prediction, level: float, info: dict[str, Any], a
         info["energy_interval"] = energy
     if np.isfinite(forces).all():
         arrays["forces_interval"] = forces
+    stress = prediction.stress_interval(level)
+    if stress is not None and np.isfinite(stress).all():
+        info["stress_interval"] = stress
 
 
 def _add_members(members: dict[str, np.ndarray], info: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

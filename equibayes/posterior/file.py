@@ -30,6 +30,7 @@ from equibayes.data.reference import EnergyReference
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig, check_type_names
+from equibayes.notebook import html_table
 from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.upgrade import posterior_1_to_2, posterior_2_to_3, posterior_3_to_4
@@ -87,6 +88,11 @@ class Posterior:
             f"          NequIP: {counted(network.num_layers, 'layer')}, l ≤ {network.l_max}, cutoff {network.r_max:g} Å, "
             f"{self.samples.shape[1]} weights)"
         )
+
+    def _repr_html_(self) -> str:
+        from equibayes.posterior.summary import lines_of
+
+        return html_table(lines_of(self), "Posterior")
 
     @cached_property
     def model(self) -> StochasticModel:

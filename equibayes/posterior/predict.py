@@ -8,27 +8,27 @@ A calibration of the posterior is applied to σ (calibration.py).  Every σ has 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from equibayes.bayes.model import ModelOutput
 from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.structures import Structure
 from equibayes.device import choose_device
 from equibayes.engine.interface import DynamicsOutput
 from equibayes.engine.select import make_predictor
+from equibayes.notebook import html_table
+from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration, Intervals, gaussian_width
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.linearised import linearised, weight_sets
-from equibayes.posterior.sigma import Sigma
+from equibayes.posterior.linearised import weight_sets
+from equibayes.posterior.sampled import Sampled
+from equibayes.posterior.sigma import of_samples
+from equibayes.posterior.stress import StressSigma, stress_sigma
 from equibayes.sampling.dropout import prediction_masks
-
-# The spread over samples is their population deviation (ddof 0): the Gaussian fitted to the mixture of the k samples
-# has exactly this variance.  This is the only place where it is chosen.
-DDOF = 0
+from equibayes.units import GPA
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +37,13 @@ class Prediction:
 
     energy, energy_std, energy_epistemic, energy_aleatoric     numbers
     forces, forces_std, forces_epistemic, forces_aleatoric     [n, 3]
-    stress, stress_std, stress_epistemic                       [3, 3]; None without a volume
+    stress, stress_std, stress_epistemic, stress_aleatoric     [3, 3]; None without a volume
+    pressure, pressure_std, _epistemic, _aleatoric             numbers, of −(S_xx + S_yy + S_zz)/3; None likewise
     energy_known  False where the energy holds only up to a constant (see data/reference.py)
     members       with `members=True`: energies [k], forces [k, n, 3], stress [k, 3, 3] of each sample
     intervals     used by `interval` if the posterior is calibrated
 
-    The model has no noise term for stress: `stress_std` is `stress_epistemic`.  `energy_uncertainty`,
+    The aleatoric σ of the stress is 0 where the posterior did not learn stress.  `energy_uncertainty`,
     `forces_uncertainty` and `stress_uncertainty`, ASE's names, are the same numbers as `*_std`.
     """
 
@@ -56,14 +57,41 @@ class Prediction:
     forces_aleatoric: np.ndarray
     stress: np.ndarray | None
     stress_std: np.ndarray | None
+    stress_epistemic: np.ndarray | None = None
+    stress_aleatoric: np.ndarray | None = None
+    pressure_std: float | None = None
+    pressure_epistemic: float | None = None
+    pressure_aleatoric: float | None = None
     energy_known: bool = True
     members: dict[str, np.ndarray] | None = None
     intervals: Intervals | None = None
 
+    def __repr__(self) -> str:
+        return "\n".join(f"{heading:<9} {text}" for heading, text in self._lines())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._lines(), "Prediction")
+
+    def _lines(self) -> list[tuple[str, str]]:
+        """Heading and text of what is worth a look."""
+        energy = f"{self.energy:.4f} ± {self.energy_std:.4f} eV"
+        energy += f" (epistemic {self.energy_epistemic:.4f}, aleatoric {self.energy_aleatoric:.4f})"
+        sigma = 1e3 * np.sqrt(np.square(self.forces_std).mean(1))
+        spread = f"σ of an atom {sigma.mean():.1f} on average, {sigma.max():.1f} at most, meV/Å, atom {sigma.argmax()}"
+        lines = [
+            ("energy", energy if self.energy_known else f"{energy}, up to a constant"),
+            ("forces", f"{counted(len(sigma), 'atom')}, at most {np.abs(self.forces).max():.3f} eV/Å"),
+            ("", spread),
+        ]
+        if self.stress is not None and self.stress_std is not None:
+            pressure, std = (each.trace() / 3 / GPA for each in (self.stress, self.stress_std))
+            lines.append(("stress", f"{pressure:.3f} ± {std:.3f} GPa, mean of the diagonal and of its σ"))
+        return lines
+
     @property
-    def stress_epistemic(self) -> np.ndarray | None:
-        """[3, 3] eV/Å³."""
-        return self.stress_std
+    def pressure(self) -> float | None:
+        """eV/Å³, positive under compression."""
+        return None if self.stress is None else -float(np.trace(self.stress)) / 3
 
     @property
     def energy_uncertainty(self) -> float:
@@ -89,6 +117,12 @@ class Prediction:
         if self.intervals is None:
             return gaussian_width(level) * self.energy_std, gaussian_width(level) * self.forces_std
         return self.intervals.half_widths(level)
+
+    def stress_interval(self, level: float) -> np.ndarray | None:
+        """The same for the stress, [3, 3] eV/Å³; None without a volume, NaN where the calibration had no labels."""
+        if self.stress_std is None or self.intervals is None:
+            return None if self.stress_std is None else gaussian_width(level) * self.stress_std
+        return self.intervals.stress_half_width(level)
 
 
 def predict(
@@ -131,9 +165,11 @@ class ReadyPosterior:
         dtype: torch.dtype | None = None,
         k: int | None = None,
         own: range | None = None,
+        begun: str | None = None,
     ) -> None:
         """device: None for a GPU if there is one;  dtype: of the arithmetic (default: the network's);  k: the first k
-        samples (default: all);  own: the numbers of consecutive samples instead, where others evaluate the rest."""
+        samples (default: all);  own: the numbers of consecutive samples instead, where others evaluate the rest;
+        begun: the engine of a simulation that goes on."""
         self.posterior, self.own = posterior, own or range(len(posterior) if k is None else k)
         chosen = posterior.take(own) if own else posterior.subset(len(self.own))
         sets, self.steps = chosen.samples.to(choose_device(device), dtype), None
@@ -142,7 +178,7 @@ class ReadyPosterior:
         self.samples = sets  # three weight sets per sample where it is linearised
         self.weights = posterior.model.layout.forward_weights(self.samples)
         self.calibration = None if posterior.calibration is None else Calibration.from_dict(posterior.calibration)
-        self.predictor = make_predictor(posterior.model, self.samples)
+        self.predictor = make_predictor(posterior.model, self.samples, begun=begun)
 
     def predict_each(
         self, pairs: Iterable[tuple[Structure, Graph]], ks: Sequence[int], *, members: bool = False
@@ -186,16 +222,16 @@ class ReadyPosterior:
         """Whether a fused engine makes the predictions."""
         return self.predictor.fused
 
-    def prediction(self, structure: Structure, found: "Sampled", *, members: bool = False) -> Prediction:
+    def prediction(self, structure: Structure, found: Sampled, *, members: bool = False) -> Prediction:
         """From what all samples predict for one structure."""
         (prediction,) = _split(self.posterior, self.calibration, [structure], found, members)
         return prediction
 
-    def sampled_by_dynamics(self, structure: Structure, found: DynamicsOutput) -> "Sampled":
+    def sampled_by_dynamics(self, structure: Structure, found: DynamicsOutput) -> Sampled:
         """What each sample predicts, from what a `Dynamics` of the engine computed."""
         return self._as_sampled(Sampled.of_dynamics(found, structure))
 
-    def sampled(self, frames: Sequence[Structure], graph: Graph) -> "Sampled":
+    def sampled(self, frames: Sequence[Structure], graph: Graph) -> Sampled:
         """What each sample predicts for frames that share one graph."""
         # geometry stays in float64, whatever the precision of the weights: rounding would make the energy rough
         graph, mask = graph.to(self.samples.device), self._masks(frames)
@@ -218,7 +254,7 @@ class ReadyPosterior:
         first = self.own.start * len(self.samples) // len(self.own)
         return prediction_masks(self.posterior.dropout, self.samples, sizes, channels, first)
 
-    def _as_sampled(self, output: "Sampled") -> "Sampled":
+    def _as_sampled(self, output: Sampled) -> Sampled:
         """Of the samples, from their weight sets."""
         return output if self.steps is None else output.linearised(self.steps)
 
@@ -244,46 +280,6 @@ def batches(pairs: Iterable[tuple[Structure, Graph]], limit: int) -> Iterator[li
         yield batch
 
 
-@dataclass(frozen=True, eq=False)
-class Sampled:
-    """The `ModelOutput` for B structures with N atoms under k samples, in float64 on the host.
-
-    energy, sigma_energy [k, B]; forces [k, N, 3]; stress [k, B, 3, 3]; sigma_forces [k, N].
-    """
-
-    energy: np.ndarray
-    forces: np.ndarray
-    stress: np.ndarray
-    sigma_energy: np.ndarray
-    sigma_forces: np.ndarray
-
-    @classmethod
-    def of(cls, output: ModelOutput) -> "Sampled":
-        tensors = (output.energy, output.forces, output.stress, output.sigma_energy, output.sigma_forces)
-        return cls(*(tensor.double().cpu().numpy() for tensor in tensors))
-
-    @classmethod
-    def of_dynamics(cls, found: DynamicsOutput, structure: Structure) -> "Sampled":
-        volume = structure.volume if structure.pbc.all() else np.nan
-        sigma = np.exp(found.log_sigma_energy), np.exp(found.log_sigma_forces)
-        return cls(found.energy[:, None], found.forces, found.virial[:, None] / volume, sigma[0][:, None], sigma[1])
-
-    @classmethod
-    def joined(cls, parts: Sequence["Sampled"]) -> "Sampled":
-        """Samples one after the other."""
-        if len(parts) == 1:
-            return parts[0]
-        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
-
-    def linearised(self, steps: np.ndarray) -> "Sampled":
-        """[3k, …] → [k, …]; σ is that of the centres."""
-        energy, forces, stress = (linearised(values, steps) for values in (self.energy, self.forces, self.stress))
-        return Sampled(energy, forces, stress, self.sigma_energy[::3], self.sigma_forces[::3])
-
-    def first(self, k: int) -> "Sampled":
-        return Sampled(*(getattr(self, field.name)[:k] for field in fields(self)))
-
-
 def _split(
     posterior: Posterior,
     calibration: Calibration | None,
@@ -297,14 +293,15 @@ def _split(
     reference = {key: posterior.reference.total(numbers) for key, numbers in molecules.items()}
     known = {key: posterior.reference.knows(numbers) for key, numbers in molecules.items()}
     energy = output.energy + np.array([reference[s.numbers.tobytes()] for s in structures])
-    sigma_energy = _sigma(energy, output.sigma_energy)
-    sigma_forces = _sigma(output.forces, output.sigma_forces[:, :, None])
+    sigma_energy = of_samples(energy, output.sigma_energy)
+    sigma_forces = of_samples(output.forces, output.sigma_forces[:, :, None])
+    sigma_stress = output.sigma_stress if posterior.model.learns_stress else np.zeros_like(output.sigma_stress)
+    of_stress = stress_sigma(output.stress, sigma_stress, None if calibration is None else calibration.stress)
     raw_energy, raw_forces, k = sigma_energy.total, sigma_forces.total, len(energy)
     if calibration is not None:
         sigma_energy = calibration.energy.apply(sigma_energy, k)
         sigma_forces = calibration.forces.apply(sigma_forces, k, np.concatenate([s.numbers for s in structures]))
-    forces, mean_energy = output.forces.mean(0), energy.mean(0)
-    stress, stress_std = output.stress.mean(0), output.stress.std(0, ddof=DDOF)
+    forces, mean_energy, stress = output.forces.mean(0), energy.mean(0), output.stress.mean(0)
     end = 0
     for b, structure in enumerate(structures):
         own = slice(end, end + len(structure))
@@ -315,6 +312,7 @@ def _split(
             kept = {"energy": energy[:, b].copy(), "forces": output.forces[:, own].copy()}
             if volume:
                 kept["stress"] = output.stress[:, b].copy()
+        raw_stress = of_stress.raw.total[b].copy() if volume else None
         yield Prediction(
             energy=float(mean_energy[b]),
             energy_std=float(sigma_energy.total[b]),
@@ -325,14 +323,17 @@ def _split(
             forces_epistemic=sigma_forces.epistemic[own].copy(),
             forces_aleatoric=sigma_forces.aleatoric[own].copy(),
             stress=stress[b].copy() if volume else None,
-            stress_std=stress_std[b].copy() if volume else None,
+            **(_of_stress(of_stress, b) if volume else {"stress_std": None}),
             energy_known=known[structure.numbers.tobytes()],
             members=kept,
-            intervals=Intervals(float(raw_energy[b]), raw_forces[own].copy(), calibration, k) if calibration else None,
+            intervals=Intervals(float(raw_energy[b]), raw_forces[own].copy(), calibration, k, raw_stress)
+            if calibration
+            else None,
         )
 
 
-def _sigma(means: np.ndarray, sigmas: np.ndarray) -> Sigma:
-    """From means [k, …] and deviations of the same shape (or one for several components)."""
-    epistemic = means.std(0, ddof=DDOF)
-    return Sigma(epistemic, np.broadcast_to(np.sqrt(np.square(sigmas).mean(0)), epistemic.shape))
+def _of_stress(found: StressSigma, b: int) -> dict[str, Any]:
+    """The fields of structure b."""
+    parts = {"std": "total", "epistemic": "epistemic", "aleatoric": "aleatoric"}
+    stress = {f"stress_{name}": getattr(found.elements, part)[b].copy() for name, part in parts.items()}
+    return stress | {f"pressure_{name}": float(getattr(found.pressure, part)[b]) for name, part in parts.items()}

@@ -25,7 +25,8 @@ FRAMES_PER_KNOT, MOST_KNOTS = 10, 8
 class Residuals:
     """Errors of one quantity with k samples, flat over components.
 
-    error [n];  sigma with parts [n], uncalibrated;  number [n] atomic numbers (0 for energies);  frame [n] their frames
+    error [n];  sigma with parts [n], uncalibrated;  number [n] atomic numbers (0 for energies and stress);  frame [n]
+    their frames
     """
 
     error: np.ndarray

@@ -5,6 +5,10 @@ from functools import cached_property
 
 import numpy as np
 
+# The spread over samples is their population deviation (ddof 0): the Gaussian fitted to the mixture of the k samples
+# has exactly this variance.  This is the only place where it is chosen.
+DDOF = 0
+
 
 @dataclass(frozen=True, eq=False)
 class Sigma:
@@ -19,3 +23,9 @@ class Sigma:
 
     def __getitem__(self, which: np.ndarray) -> "Sigma":
         return Sigma(self.epistemic[which], self.aleatoric[which])
+
+
+def of_samples(means: np.ndarray, sigmas: np.ndarray) -> Sigma:
+    """From means [k, …] and deviations of the same shape (or one for several components) of k samples."""
+    epistemic = means.std(0, ddof=DDOF)
+    return Sigma(epistemic, np.broadcast_to(np.sqrt(np.square(sigmas).mean(0)), epistemic.shape))

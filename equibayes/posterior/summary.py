@@ -7,7 +7,7 @@ from equibayes.config import build
 from equibayes.errors import InputError
 from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration
-from equibayes.posterior.file import VERSION, Posterior, load, read
+from equibayes.posterior.file import UNITS, VERSION, Posterior, load, read
 from equibayes.run.settings import SampleConfig
 from equibayes.run.stationarity import EARLIER, sentence, undefined
 from equibayes.run.verdict import R_HAT_LIMIT
@@ -44,27 +44,32 @@ class PosteriorSummary:
 
     def lines(self) -> list[Line]:
         """Heading and text of every line; a heading is empty where a line continues the one before."""
-        posterior, warnings = self.posterior, self.posterior.verdict.get("warnings", [])
-        written = f"format {VERSION}, written by equibayes {posterior.version}"
-        return [
-            ("posterior", f"{self.path.name}, {_bytes(self.size)}, {written}"),
-            *_data_lines(posterior),
-            ("network", _network(posterior)),
-            *_run_lines(posterior),
-            ("samples", _samples(posterior, self.stored)),
-            *_refined_lines(posterior),
-            *_accuracy_lines(posterior),
-            *_convergence_lines(posterior),
-            *_reference_lines(posterior),
-            ("units", ", ".join(f"{name} {unit}" for name, unit in self.header["units"].items())),
-            ("calibration", _calibration(posterior)),
-            *((("note" if number == 0 else ""), text) for number, text in enumerate(warnings)),
-        ]
+        written = f"format {VERSION}, written by equibayes {self.posterior.version}"
+        file = f"{self.path.name}, {_bytes(self.size)}, {written}"
+        return [("posterior", file), *lines_of(self.posterior, self.stored)]
 
     def __str__(self) -> str:
         lines = self.lines()
         width = max(len(heading) for heading, _ in lines)
         return "\n".join(f"{heading:<{width}}  {text}" for heading, text in lines)
+
+
+def lines_of(posterior: Posterior, stored: str = "") -> list[Line]:
+    """All but the first line of the summary.  stored: precision of the samples in a file, if there is one"""
+    warnings = posterior.verdict.get("warnings", [])
+    return [
+        *_data_lines(posterior),
+        ("network", _network(posterior)),
+        *_run_lines(posterior),
+        ("samples", _samples(posterior, stored)),
+        *_refined_lines(posterior),
+        *_accuracy_lines(posterior),
+        *_convergence_lines(posterior),
+        *_reference_lines(posterior),
+        ("units", ", ".join(f"{name} {unit}" for name, unit in UNITS.items())),
+        ("calibration", _calibration(posterior)),
+        *((("note" if number == 0 else ""), text) for number, text in enumerate(warnings)),
+    ]
 
 
 def last_validation(posterior: Posterior) -> dict[str, Any] | None:
@@ -98,6 +103,7 @@ def _network(posterior: Posterior) -> str:
     return (
         f"NequIP with {counted(network.num_layers, 'layer')}, l ≤ {network.l_max}, {parity}, {features} features, cutoff "
         f"{network.r_max:g} Å: {counted(posterior.samples.shape[1], 'weight')} ({network.model_dtype})"
+        + ("; learned stress" if network.stress_head else "")
     )
 
 
@@ -127,7 +133,7 @@ def _samples(posterior: Posterior, stored: str) -> str:
     source = counted(count, "chain") + ("" if count > 1 else ": its uncertainty is that of one solution")
     first, last = min(steps) + 1, max(steps) + 1
     taken = f"after step {first}" if first == last else f"between steps {first} and {last}"
-    return f"{len(posterior)} from {source}, taken {taken}, stored as {stored}"
+    return f"{len(posterior)} from {source}, taken {taken}{f', stored as {stored}' if stored else ''}"
 
 
 def _refined_lines(posterior: Posterior) -> list[Line]:
@@ -199,7 +205,7 @@ def _calibration(posterior: Posterior) -> str:
         return str(cause)
     parts = (
         f"{word} {part.method}" + ("" if part.method == "none" else f" (σ × {part.choice.get('factor', 1.0):.2f})")
-        for word, part in (("forces", found.forces), ("energies", found.energy))
+        for word, part in found.parts().items()
     )
     frames = counted(found.data.get("frames", "?"), "frame")
     return f"{', '.join(parts)}; on {found.data.get('name', 'unknown data')}, {frames}"

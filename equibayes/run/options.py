@@ -12,10 +12,11 @@ from equibayes.config import template
 from equibayes.device import choose_device
 from equibayes.errors import InputError
 from equibayes.files import RESUME, lock, make_folder, remedy, remove_leftovers, write_text
+from equibayes.notebook import html_table
 from equibayes.run.cluster.connect import ClusterOptions
 from equibayes.run.origin import CONFIG, Origin
 from equibayes.run.origin import FILE as ORIGIN
-from equibayes.run.progress import Display, Silent
+from equibayes.run.progress import Display, default_display
 from equibayes.run.settings import SampleConfig
 from equibayes.run.store import begun, clear, run_folder
 
@@ -28,7 +29,7 @@ class Run:
     resume     continue an interrupted run, bit for bit
     overwrite  replace an earlier output and its run; without it they are an `InputError`
     device     cpu, cuda, …; None: a GPU if there is one
-    display    is told about progress; None: nobody is
+    display    is told about progress; None: a bar in a notebook, nothing elsewhere
     cluster    Ray cluster on whose devices the chains run; None: all chains on this device
     """
 
@@ -39,6 +40,15 @@ class Run:
     display: Display | None = None
     cluster: ClusterOptions | None = None
 
+    def _repr_html_(self) -> str:
+        lines = [("output", f"{self.output or 'no files'}"), ("device", f"{self.on}")]
+        if self.output is not None:
+            ready = Path(self.output).is_file()
+            lines.append(("state", "finished" if ready else "begun" if begun(self.output) else "not begun"))
+        if self.cluster is not None:
+            lines.append(("cluster", f"{self.cluster.address}"))
+        return html_table(lines, "Run")
+
     @property
     def on(self) -> torch.device:
         """The device of a run without a cluster."""
@@ -46,7 +56,7 @@ class Run:
 
     @property
     def screen(self) -> Display:
-        return self.display or Silent()
+        return self.display or default_display()
 
     def to(self, output: str | Path, *, resume_if_begun: bool = False) -> "Run":
         """The same run with another output; with `resume_if_begun`, one that was interrupted is continued."""

@@ -139,10 +139,14 @@ def lay_out(
 
 
 def _ignored_stress(train: Dataset, network: NetworkConfig) -> str | None:
-    """A line where the settings and the stress labels disagree."""
+    """A line where the settings or the cells do not let stress labels be learned."""
     labels = sum(structure.stress_label is not None for structure in train)
+    elsewhere = sum(structure.stress is not None for structure in train) - labels
     if labels and not network.stress_head:
         return f"{train.name}: {counted(labels, 'stress label')} ignored (network.stress_head=false)"
+    if elsewhere:
+        where = "not periodic in three directions, so that they have no volume"
+        return f"{train.name}: {counted(elsewhere, 'stress label')} ignored: their cells are {where}"
     if network.stress_head and not labels:
         return f"{train.name}: no frame to learn from has a stress label, though network.stress_head=true"
     return None

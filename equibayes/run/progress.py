@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from statistics import fmean
 from typing import Any, Protocol, TypeVar
 
+from equibayes.notebook import in_notebook
 from equibayes.sampling.diagnostics import MINIMUM_DRAWS
 from equibayes.units import GPA
 
@@ -138,6 +139,15 @@ class LiveDisplay(Silent):
 
     def stop(self) -> None:
         self.live.stop()
+
+
+def default_display(title: str = "sampling", describe: Describe = describe) -> Display:
+    """Of what is started from Python: a bar in a notebook, nothing elsewhere."""
+    if not in_notebook():
+        return Silent()
+    from equibayes.run.notebook_display import NotebookDisplay
+
+    return NotebookDisplay(title, describe)
 
 
 def choose_display(title: str = "sampling", describe: Describe = describe) -> Display:

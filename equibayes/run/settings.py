@@ -17,7 +17,7 @@ from equibayes.sampling.minibatch import steps_per_epoch
 from equibayes.sampling.schedule import BurnIn, Cycles, Schedule, whole_epochs
 from equibayes.sampling.sghmc import Integrator, Mass, SGHMCConfig
 
-READING = ("energy_key", "forces_key", "stress_key", "energy_unit", "length_unit", "force_unit")
+READING = ("energy_key", "forces_key", "stress_key", "energy_unit", "length_unit", "force_unit", "stress_unit")
 """Settings of the section data that say how files are read; the names are those of `equibayes.data.read`."""
 
 MOST_STEPS = 4 * 10**9
@@ -45,6 +45,7 @@ class DataSettings:
     energy_unit: str | None = setting(None, "energy unit of the file; none: as its format says, else eV")
     length_unit: str | None = setting(None, "length unit of the file; none: as its format says, else Ang")
     force_unit: str | None = setting(None, "force unit of the file; none: follows from the other two")
+    stress_unit: str | None = setting(None, "stress unit of the file; none: likewise")
 
     def reading(self) -> dict[str, Any]:
         """Keys and units as keyword arguments of `equibayes.data.read`."""

@@ -13,12 +13,13 @@
 | stress                             | [6]    | eV/Å³ | Voigt, ASE's sign; periodic cells only                 |
 | energy_std, _epistemic, _aleatoric |        | eV    | total, spread of the samples, noise                    |
 | forces_std, _epistemic, _aleatoric | [n, 3] | eV/Å  |                                                        |
-| stress_std, _epistemic             | [6]    | eV/Å³ | equal: stress has no noise                             |
+| stress_std, _epistemic, _aleatoric | [6]    | eV/Å³ | noise 0 where the posterior did not learn stress       |
+| pressure_std, _epistemic, _alea…   |        | eV/Å³ | σ of −(Sxx + Syy + Szz)/3                              |
 | energy_, forces_, stress_ensemble  | …, k   |       | with `members=True`: samples last                      |
 | trust_level, max_devi_f            |        | eV/Å  | with trust levels: the state of trust.py, and its σ    |
 
 `energy_uncertainty`, `forces_uncertainty` and `stress_uncertainty` are other names of `*_std`.
-All σ except that of stress are calibrated if the posterior file is.
+All σ are calibrated if the posterior file is.
 """
 
 import warnings
@@ -34,7 +35,8 @@ from ase.calculators.calculator import PropertyNotImplementedError, all_changes
 from ase.outputs import Properties, all_outputs
 
 from equibayes.data.elements import symbol
-from equibayes.data.structures import Structure, full_to_voigt
+from equibayes.data.stress import full_to_voigt
+from equibayes.data.structures import Structure
 from equibayes.device import choose_device
 from equibayes.errors import InputError, TrustWarning
 from equibayes.posterior.file import Posterior, load
@@ -49,7 +51,7 @@ _MEANS = ("energy", "free_energy", "energies", "energy_known", "forces", "stress
 _PARTS = {"std": "std", "uncertainty": "std", "epistemic": "epistemic", "aleatoric": "aleatoric"}
 """The end of a name in the results, and in a `Prediction`."""
 _SIGMAS = tuple(f"{what}_{part}" for what in ("energy", "forces") for part in _PARTS)
-_STRESS_SIGMAS = ("stress_std", "stress_uncertainty", "stress_epistemic")
+_STRESS_SIGMAS = tuple(f"{what}_{part}" for what in ("stress", "pressure") for part in _PARTS)
 _MEMBERS = ("energy_ensemble", "forces_ensemble", "stress_ensemble")
 _TRUST = ("trust_level", "max_devi_f")
 
@@ -93,11 +95,24 @@ class Calculator(AseCalculator):
         # per instance: ASE's list is shared by all calculators of a class
         self.implemented_properties = [*_MEANS, *_SIGMAS, *_STRESS_SIGMAS, *(_MEMBERS if members else ())]
         self.implemented_properties += _TRUST if self.trust.stated else ()
+        self._begun: str | None = None
         self._evaluator = self._prepare()
 
     @property
+    def engine(self) -> str:
+        """What computes the network, as recorded by simulations."""
+        return self._evaluator.ready.predictor.engine
+
+    def continue_with(self, engine: str) -> None:
+        """Use the engine that a simulation began with, unless the user asks for another or it cannot be used here."""
+        if engine and engine != self.engine:
+            self._begun = engine
+            self._evaluator = self._prepare()
+            self.reset()
+
+    @property
     def fused(self) -> bool:
-        """Whether the fused engine is used, on a GPU."""
+        """Whether a fused engine is used."""
         return self._evaluator.ready.fused
 
     def forget(self) -> None:
@@ -150,7 +165,7 @@ class Calculator(AseCalculator):
         return results
 
     def _prepare(self) -> Evaluator:
-        return Evaluator(self.posterior, self.device, self.dtype, self.skin)
+        return Evaluator(self.posterior, self.device, self.dtype, self.skin, begun=self._begun)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Calculator":
         """Weights are shared, since they never change; results and neighbour lists are not."""
@@ -182,10 +197,11 @@ def results_of(prediction: Prediction) -> dict[str, Any]:
     for name, part in _PARTS.items():
         results[f"energy_{name}"] = getattr(prediction, f"energy_{part}")
         results[f"forces_{name}"] = getattr(prediction, f"forces_{part}")
-    if prediction.stress is not None and prediction.stress_std is not None:
+    if prediction.stress is not None:
         results["stress"] = full_to_voigt(prediction.stress)
-        for name in _STRESS_SIGMAS:
-            results[name] = full_to_voigt(prediction.stress_std)
+        for name, part in _PARTS.items():
+            results[f"stress_{name}"] = full_to_voigt(getattr(prediction, f"stress_{part}"))
+            results[f"pressure_{name}"] = getattr(prediction, f"pressure_{part}")
     if prediction.members is not None:
         results["energy_ensemble"] = prediction.members["energy"]
         results["forces_ensemble"] = np.moveaxis(prediction.members["forces"], 0, -1)

@@ -11,7 +11,8 @@ from equibayes.data.structures import Structure
 from equibayes.engine.interface import Dynamics
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.predict import Prediction, ReadyPosterior, Sampled
+from equibayes.posterior.predict import Prediction, ReadyPosterior
+from equibayes.posterior.sampled import Sampled
 from equibayes.simulate.skin import SkinList
 
 DTYPES = ("float32", "float64")
@@ -27,12 +28,17 @@ class Evaluator:
         dtype: str | None,
         skin: float,
         own: range | None = None,
+        begun: str | None = None,
     ) -> None:
-        """own: the numbers of the samples evaluated here (default: all); see `sampled`."""
+        """own: the numbers of the samples evaluated here (default: all), see `sampled`.
+
+        begun: the engine of a simulation that goes on
+        """
         if dtype is not None and dtype not in DTYPES:
             raise InputError(f"dtype={dtype}: must be {' or '.join(DTYPES)}")
         self.posterior, self.skin = posterior, skin
-        self.ready = ReadyPosterior(posterior, device, None if dtype is None else getattr(torch, dtype), own=own)
+        precision = None if dtype is None else getattr(torch, dtype)
+        self.ready = ReadyPosterior(posterior, device, precision, own=own, begun=begun)
         self._dynamics: Dynamics | None = None
         self.forget()
 

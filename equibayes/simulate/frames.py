@@ -6,7 +6,8 @@
 | energy, forces, stress | results | eV, Å | trajectory only: predictions are not labels        |
 | energy_std             | info    | eV    | σ of the energy                                    |
 | forces_std             | arrays  | eV/Å  | σ of each force component                          |
-| stress_std, _epistemic | info    | eV/Å³ | σ of the stress, 3 × 3 (trajectory of a crystal)   |
+| stress_std, …          | info    | eV/Å³ | σ of the stress, 3 × 3 (trajectory of a crystal)   |
+| pressure_std           | info    | eV/Å³ | σ of the pressure (trajectory of a crystal)        |
 | atom_sigma             | arrays  | eV/Å  | one number per atom, to colour it by               |
 | momenta                | arrays  | ASE   |                                                    |
 | masses, move_mask      | arrays  | u     | only where the start has masses or fixed atoms     |
@@ -22,7 +23,8 @@ from ase.constraints import FixAtoms
 from ase.io.extxyz import read_xyz
 
 from equibayes.data.extxyz import frame_text
-from equibayes.data.structures import Structure, voigt_to_full
+from equibayes.data.stress import voigt_to_full
+from equibayes.data.structures import Structure
 from equibayes.simulate.trust import Deviation, atom_deviations
 
 
@@ -31,7 +33,8 @@ def trajectory_frame(atoms: Atoms, results: dict[str, Any], step: int, time_fs: 
     info, arrays = _common(results, step, time_fs)
     info |= {"energy_std": results["energy_std"], "energy": results["energy"]}
     if "stress" in results:
-        info |= {name: voigt_to_full(results[name]) for name in ("stress_std", "stress_epistemic", "stress")}
+        names = ("stress_std", "stress_epistemic", "stress_aleatoric", "stress")
+        info |= {name: voigt_to_full(results[name]) for name in names} | {"pressure_std": results["pressure_std"]}
     arrays |= {"momenta": atoms.get_momenta(), "forces_std": results["forces_std"], "forces": results["forces"]}
     if atoms.has("masses"):
         arrays["masses"] = atoms.get_masses()

@@ -7,8 +7,9 @@ The other program listens, sends positions, and asks for energy, forces and viri
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -158,20 +159,25 @@ class Client:
                 if message == "POSDATA":
                     yield Deviation.of(getattr(prediction, self.sigma_name))
 
+    def answers(self, cells: Sequence[np.ndarray], positions: Sequence[np.ndarray]) -> list[tuple[Any, ...]]:
+        """What `sendforce` would send for all beads, evaluated together; cells [3, 3] and positions [n, 3] in Å."""
+        structures = [self._structure(*each) for each in zip(count(), cells, positions)]
+        predictions = self.evaluator(structures)
+        return [self._answer(_finite(each), s.volume) for each, s in zip(predictions, structures)]
+
     def _evaluate(self, bead: int, cell: np.ndarray, positions: np.ndarray) -> tuple[Prediction, float]:
+        structure = self._structure(bead, cell, positions)
+        (prediction,) = self._replicas[bead][0]([structure])
+        return _finite(prediction), structure.volume
+
+    def _structure(self, bead: int, cell: np.ndarray, positions: np.ndarray) -> Structure:
+        """Periodic in all directions."""
         if bead not in self._replicas:
             reach = self.evaluator.posterior.network.r_max + self.evaluator.skin
             self._replicas[bead] = self.evaluator.twin(), VacuumCell(reach)
-        evaluator, in_vacuum = self._replicas[bead]
         if not self.start.pbc.all() and abs(np.linalg.det(cell)) < 1e-9:
             raise InputError("the other program sent a cell without a volume; give it one, also for a molecule")
-        structure = in_vacuum(self.start.numbers, positions, cell, self.start.pbc, "i-PI")
-        (prediction,) = evaluator([structure])
-        if not (np.isfinite(prediction.energy) and np.isfinite(prediction.forces).all()):
-            raise InputError(
-                "the model's energy or forces are not finite for these positions; the simulation has exploded"
-            )
-        return prediction, float(abs(np.linalg.det(structure.cell)))
+        return self._replicas[bead][1](self.start.numbers, positions, cell, self.start.pbc, "i-PI")
 
     def _answer(self, prediction: Prediction, volume: float) -> tuple[Any, ...]:
         assert prediction.stress is not None  # the cell is always periodic
@@ -180,6 +186,7 @@ class Client:
         extras = {
             "energy_std": prediction.energy_std,
             "energy_epistemic": prediction.energy_epistemic,
+            "pressure_std": prediction.pressure_std,
             "max_devi_f": deviation.largest,
             "avg_devi_f": deviation.mean,
             "min_devi_f": deviation.smallest,
@@ -187,3 +194,10 @@ class Client:
         }
         text = np.frombuffer(json.dumps(extras).encode(), dtype=np.byte)
         return prediction.energy, prediction.forces, -volume * prediction.stress, text
+
+
+def _finite(prediction: Prediction) -> Prediction:
+    """The same, or an `InputError`."""
+    if not (np.isfinite(prediction.energy) and np.isfinite(prediction.forces).all()):
+        raise InputError("the model's energy or forces are not finite for these positions; the simulation has exploded")
+    return prediction

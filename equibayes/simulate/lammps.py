@@ -6,8 +6,8 @@
 `equibayes lammps --help` lists what a script can use, in its own units (metal or real): deviations as variables, σ of
 each atom, trust levels.  `pe` and `press` include the posterior.
 
-The ranks share the samples of the posterior (`lammps_shares.py`); results do not depend on the number of ranks.  The
-deviation of an atom whose σ is not finite is infinite, so that it exceeds any trust level.
+The ranks share the samples of the posterior or the atoms (`lammps_shares.py`); results do not depend on the number of
+ranks.  The deviation of an atom whose σ is not finite is infinite, so that it exceeds any trust level.
 """
 
 import tempfile
@@ -27,7 +27,15 @@ from equibayes.simulate.lammps_atoms import elements_of_types, looks_swapped
 from equibayes.simulate.lammps_library import Ranks, open_lammps
 from equibayes.simulate.lammps_potential import ENERGY_UNITS, FAILED, FIX, LammpsPotential
 from equibayes.simulate.lammps_script import LEVELS, QUANTITIES, Script, read_script
-from equibayes.simulate.lammps_shares import place_of, shares, waiting
+from equibayes.simulate.lammps_shares import (
+    Divide,
+    SharedAtoms,
+    SharedSamples,
+    divides_atoms,
+    place_of,
+    shares,
+    waiting,
+)
 from equibayes.simulate.trust import Trust, check_deviation
 
 NO_LEVELS = Trust()
@@ -56,6 +64,7 @@ def attach(
     dtype: str | None = None,
     k: int | None = None,
     skin: float = SKIN,
+    divide: Divide = "auto",
 ) -> LammpsPotential:
     """Make a posterior the potential of a LAMMPS with a box; call it on all ranks.
 
@@ -63,6 +72,7 @@ def attach(
     elements   symbols of atom types 1, 2, …; default: the type labels, if they are symbols
     deviation  "total" or "epistemic": which σ of the forces to use
     trust      trust levels in eV/Å, which the script may use as `${trust_lo}` and `${trust_hi}`
+    divide     what the ranks divide: "samples", "atoms", or what is faster ("auto")
     The rest is as for `equibayes.Calculator`.
     """
     check_deviation(deviation)
@@ -78,8 +88,9 @@ def attach(
     lmp.fix_external_set_vector_length(FIX, FAILED)
     for i, name in enumerate(QUANTITIES):
         lmp.command(f"variable {name} equal f_{FIX}[{i + 1}]")
-    evaluator = _share(loaded, ranks, choose_device(device), dtype, skin)
-    potential = LammpsPotential(lmp, ranks, evaluator, numbers, deviation)
+    by_atoms = divides_atoms(divide, ranks.size, lmp.get_natoms(), len(loaded))
+    share = _share(loaded, ranks, choose_device(device), dtype, skin, by_atoms, must=divide == "atoms")
+    potential = LammpsPotential(lmp, ranks, share, numbers, deviation)
     for name, level in zip(LEVELS, (trust.lower, trust.upper)):
         if level is not None:
             lmp.command(f"variable {name} equal {float(level / potential.unit)!r}")
@@ -88,16 +99,32 @@ def attach(
 
 
 def _share(
-    posterior: Posterior, ranks: Ranks, device: torch.device, dtype: str | None, skin: float
-) -> Evaluator | None:
-    """The evaluator of the samples of this rank; None if there are none for it."""
+    posterior: Posterior,
+    ranks: Ranks,
+    device: torch.device,
+    dtype: str | None,
+    skin: float,
+    by_atoms: bool,
+    *,
+    must: bool,
+) -> SharedSamples | SharedAtoms:
+    """The share of this rank; must: an error where the atoms cannot be divided."""
+    if by_atoms:
+        evaluator = Evaluator(posterior, device, dtype, skin)
+        part = None if posterior.dropout else evaluator.ready.predictor.part(evaluator.ready.weights)
+        if None not in ranks.exchange(None if part is None else True):
+            assert part is not None
+            return SharedAtoms(evaluator, part, ranks)
+        if must:
+            reason = "samples with dropout cannot" if posterior.dropout else "only the compiled engine for CPUs can"
+            raise InputError(f"--divide atoms: {reason}; use --divide samples")
     places = ranks.exchange(place_of(ranks.rank, device))
     divided = shares(places, len(posterior))
     told = waiting(divided, places, len(posterior))
     if told and ranks.first:
         warnings.warn(told, InputWarning, stacklevel=3)
     own = divided[ranks.rank]
-    return None if own is None else Evaluator(posterior, device, dtype, skin, own)
+    return SharedSamples(None if own is None else Evaluator(posterior, device, dtype, skin, own))
 
 
 def _check(lmp: Any) -> None:

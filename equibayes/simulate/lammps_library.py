@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, files
 from typing import Any
 
+import numpy as np
+
 from equibayes.errors import InputError
 
 _RANK_NAMES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
@@ -75,6 +77,23 @@ class Ranks:
     def share(self, value: Any) -> Any:
         """The value of the first rank, on all."""
         return value if self._world is None else self._world.bcast(value, root=0)
+
+    def trade(self, values: Sequence[Any]) -> list[Any]:
+        """A value for each rank, and what each rank has for this one."""
+        return list(values) if self._world is None else list(self._world.alltoall(values))
+
+    def swap(self, rows: np.ndarray, sent: Sequence[int], received: Sequence[int]) -> np.ndarray:
+        """The next `sent[r]` of rows [s, c] (float32) to each rank r; rows of each rank r, `received[r]` of them."""
+        columns = rows.shape[1]
+        found = np.empty((sum(received), columns), np.float32)
+        if self._world is None:
+            return found
+
+        def message(array: np.ndarray, counts: Sequence[int]) -> list[Any]:
+            return [array, [columns * count for count in counts]]
+
+        self._world.Alltoallv(message(np.ascontiguousarray(rows), sent), message(found, received))
+        return found
 
     def abort(self, status: int, reason: str) -> None:
         """End all ranks: this one cannot continue, and the others would wait for it."""

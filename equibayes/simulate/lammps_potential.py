@@ -1,7 +1,7 @@
 """The callback of `fix external` in LAMMPS: from the atoms of all ranks to forces, virial and deviations.
 
-All ranks exchange their atoms, each evaluates its samples (`lammps_shares.py`) for all of them, and the first combines
-these and sends the result to all.
+All ranks exchange their atoms, each evaluates its share (`lammps_shares.py`), and the first combines these and sends
+the result to all.
 """
 
 from collections.abc import Callable
@@ -11,18 +11,20 @@ import numpy as np
 
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
-from equibayes.posterior.predict import Prediction, Sampled
-from equibayes.simulate.evaluator import Evaluator
+from equibayes.posterior.predict import Prediction
 from equibayes.simulate.lammps_atoms import LocalAtoms
 from equibayes.simulate.lammps_library import Ranks
 from equibayes.simulate.lammps_script import QUANTITIES
+from equibayes.simulate.lammps_shares import SharedAtoms, SharedSamples
 from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_deviations
 from equibayes.simulate.vacuum_cell import VacuumCell
-from equibayes.units import KCAL_PER_MOL
+from equibayes.units import GPA, KCAL_PER_MOL
 
 FIX = "equibayes"
 ENERGY_UNITS = {"metal": 1.0, "real": KCAL_PER_MOL}
 """One unit of energy in eV; the unit of length is Å in both."""
+PRESSURE_UNITS = {"metal": 1e4 / GPA, "real": 1e4 / GPA / 1.01325}
+"""1 eV/Å³ in bar and in atmospheres."""
 FAILED = len(QUANTITIES) + 1
 """Index in the vector of the fix that marks a failed evaluation, for a `fix halt`."""
 
@@ -31,12 +33,19 @@ class LammpsPotential:
     """Called by `fix external` at every step, on all ranks."""
 
     def __init__(
-        self, lmp: Any, ranks: Ranks, evaluator: Evaluator | None, numbers_of_types: np.ndarray, deviation: str
+        self,
+        lmp: Any,
+        ranks: Ranks,
+        share: SharedSamples | SharedAtoms,
+        numbers_of_types: np.ndarray,
+        deviation: str,
     ) -> None:
-        """evaluator: of the samples of this rank; None for a rank that only waits."""
-        self.lmp, self.ranks, self.evaluator = lmp, ranks, evaluator
+        """share: of this rank."""
+        self.lmp, self.ranks, self.share = lmp, ranks, share
+        evaluator = share.evaluator
         self.sigma_name = DEVIATIONS[deviation]
         self.unit = ENERGY_UNITS[lmp.extract_global("units")]
+        self.pressure_unit = PRESSURE_UNITS[lmp.extract_global("units")]
         self.atoms, self.numbers_of_types = LocalAtoms(lmp), numbers_of_types
         self.in_vacuum = VacuumCell(evaluator.posterior.network.r_max + evaluator.skin if evaluator else 0.0)
         self.calls = 0
@@ -62,7 +71,10 @@ class LammpsPotential:
     def _evaluate(self, count: int, tag: Any, x: Any) -> "dict[str, Any] | BaseException":
         """The results, or the error, on all ranks: the others would wait for a rank that leaves."""
         rows = self.ranks.exchange(self._attempt([], self.atoms.rows, count, tag, x))
-        found = self.ranks.gather(self._attempt(rows, self._sampled, rows))
+        ready = rows
+        for stage in self.share.stages:
+            ready = self.ranks.exchange(self._attempt(ready, self._of_all, stage, rows))
+        found = self.ranks.gather(self._attempt(ready, self._of_all, self.share.sampled, rows))
         shared: dict[str, Any] | BaseException
         shared = self.ranks.share(None if found is None else self._attempt(found, self._combined, rows, found))
         return shared
@@ -79,15 +91,14 @@ class LammpsPotential:
         except (Exception, KeyboardInterrupt) as problem:  # with several ranks: an exception that can be pickled
             return problem if self.ranks.size == 1 else RuntimeError(repr(problem))
 
-    def _sampled(self, parts: list[Any]) -> Sampled | None:
-        """What the samples of this rank predict."""
-        return None if self.evaluator is None else self.evaluator.sampled(self._structure(parts))
+    def _of_all(self, function: Callable[[Structure], Any], parts: list[Any]) -> Any:
+        """A function of the atoms of all ranks."""
+        return function(self._structure(parts))
 
     def _combined(self, parts: list[Any], found: list[Any]) -> dict[str, Any]:
-        """The results, from what all samples predict; on the first rank, which always evaluates some."""
-        assert self.evaluator is not None
+        """The results, from what all ranks found; on the first rank."""
         structure = self._structure(parts)
-        prediction = self.evaluator.prediction(structure, [each for each in found if each is not None])
+        prediction = self.share.prediction(structure, found)
         ids = np.sort(np.concatenate(parts)[:, 0]).astype(np.int64)
         return {**self._in_lammps_units(prediction, structure.volume), "ids": ids}
 
@@ -104,13 +115,17 @@ class LammpsPotential:
         sigma = getattr(prediction, self.sigma_name)
         deviation = Deviation.of(sigma)
         quantities = (deviation.largest, deviation.mean, deviation.smallest, prediction.energy_std)
-        assert prediction.stress is not None  # the cell is always periodic
+        # the cell is always periodic
+        assert prediction.stress is not None
+        assert prediction.pressure_std is not None
         virial = -volume * prediction.stress
+        # of the virial; LAMMPS divides by the volume of its box, which may be smaller than the cell with vacuum
+        pressure = volume * prediction.pressure_std / abs(np.linalg.det(self.atoms.box()[0])) * self.pressure_unit
         return {
             "energy": prediction.energy / self.unit,
             "forces": prediction.forces / self.unit,
             "virial": [float(virial[i, j] / self.unit) for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))],
-            "quantities": [value / self.unit for value in quantities],
+            "quantities": [*(value / self.unit for value in quantities), pressure],
             "sigma": atom_deviations(sigma) / self.unit,
         }
 

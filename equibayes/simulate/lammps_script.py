@@ -17,8 +17,8 @@ from pathlib import Path
 from equibayes.errors import InputError
 
 MARK = "# equibayes here"
-QUANTITIES = ("max_devi_f", "avg_devi_f", "min_devi_f", "energy_std")
-"""Equal-style variables that the potential defines, in the order of the vector `f_equibayes[1..4]`."""
+QUANTITIES = ("max_devi_f", "avg_devi_f", "min_devi_f", "energy_std", "pressure_std")
+"""Equal-style variables that the potential defines, in the order of the vector `f_equibayes[1..5]`."""
 
 LEVELS = ("trust_lo", "trust_hi")
 """Trust levels, as variables if given."""

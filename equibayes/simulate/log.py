@@ -34,8 +34,9 @@ COLUMNS = {
 dynamics, which conserves no energy."""
 
 
-CELL_COLUMNS = {"volume": "Å³", "pressure": "GPa", "a": "Å", "b": "Å", "c": "Å"}
-"""Further columns where the cell changes; `pressure` is that of the atoms, with their kinetic part."""
+CELL_COLUMNS = {"volume": "Å³", "pressure": "GPa", "a": "Å", "b": "Å", "c": "Å", "pressure_std": "GPa"}
+"""Further columns where the cell changes; `pressure` is that of the atoms, with their kinetic part, and `pressure_std`
+its σ (not in logs of earlier versions)."""
 UNITS = COLUMNS | CELL_COLUMNS
 
 
@@ -50,15 +51,15 @@ def columns_in(text: str) -> list[str]:
     return headings[-1] if headings and set(headings[-1]) <= set(UNITS) else [*COLUMNS]
 
 
-def header(trust: Trust, deviation: str, columns: Sequence[str] = tuple(COLUMNS)) -> str:
-    """The lines above the first frame."""
+def header(trust: Trust, deviation: str, engine: str, columns: Sequence[str] = tuple(COLUMNS)) -> str:
+    """The lines above the first frame; engine: what computes the forces."""
     levels = ", ".join(
         f"{name} trust level " + ("none" if level is None else f"{level:.6g} eV/Å")
         for name, level in (("lower", trust.lower), ("upper", trust.upper))
     )
     told = ", ".join(f"{name} {UNITS[name]}" for name in columns if UNITS[name] not in ("1", "word"))
     return (
-        f"# equibayes md; deviations: {deviation} sigma of an atom's force components; {levels}\n"
+        f"# equibayes md, engine {engine}; deviations: {deviation} sigma of an atom's force components; {levels}\n"
         f"# units: {told}\n# {' '.join(columns)}\n"
     )
 
@@ -76,6 +77,8 @@ def line(now: Observation, columns: Sequence[str] = tuple(COLUMNS)) -> str:
         volume, lengths = float(now.atoms.get_volume()), now.atoms.cell.lengths()
         pressure = pressure_of(volume, kinetic, results["stress"])
         words += f" {volume:14.6f} {pressure:12.6f} {' '.join(f'{length:12.6f}' for length in lengths)}"
+    if "pressure_std" in columns:
+        words += f" {results['pressure_std'] / units.GPa:12.6f}"
     return f"{words}\n"
 
 

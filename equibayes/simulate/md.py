@@ -28,10 +28,12 @@ from ase import Atoms
 from equibayes.data.checks import FARTHEST
 from equibayes.errors import InputError
 from equibayes.files import RESUME, lock, make_folder, remedy, remove_leftovers
+from equibayes.notebook import html_table
 from equibayes.run.interrupt import Interrupted, collected_signals
-from equibayes.run.progress import Display, Silent
+from equibayes.run.progress import Display, default_display
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.integrators import Conditions, Integrator
+from equibayes.simulate.log import describe_step
 from equibayes.simulate.oracle import Oracle, Query
 from equibayes.simulate.reporter import MdReporter, check_trajectory, state_file
 from equibayes.simulate.start import moving_part, start_digest
@@ -49,6 +51,7 @@ class MdResult:
     exploded             whether it ended by impossible forces or motion
     steps_done, seconds  of this call
     asked                queries to the oracle
+    engine               what computed the forces
     """
 
     atoms: Atoms
@@ -60,6 +63,20 @@ class MdResult:
     steps_done: int
     seconds: float
     asked: int = 0
+    engine: str = ""
+
+    def _repr_html_(self) -> str:
+        found = self.statistics
+        sigma = f"{1e3 * found.largest:.1f} meV/Å, in step {found.largest_step}, atom {found.largest_atom}"
+        return html_table(
+            [
+                ("steps", f"{self.step}, {self.ended or 'all done'}"),
+                ("temperature", f"{found.mean_temperature:.1f} ± {found.temperature_spread:.1f} K"),
+                ("largest σ", sigma),
+                ("candidates", f"{self.candidates}, asked {self.asked}"),
+            ],
+            "Simulation",
+        )
 
 
 def run_md(
@@ -80,7 +97,8 @@ def run_md(
     start   its masses and constraints are kept; its velocities start the run, if it has any
     oracle  is asked about candidates with `on_uncertain="label"`
     """
-    watch, display, output = watch or Watch(), display or Silent(), Path(output)
+    watch, output = watch or Watch(), Path(output)
+    display = display or default_display("dynamics", describe_step)
     if (oracle is not None) != (watch.on_uncertain == "label"):
         raise InputError("on-uncertain label, and only label, needs an oracle to ask; name a labeller")
     if steps < 1:
@@ -155,6 +173,7 @@ class _Simulation:
             steps_done=self.step - first,
             seconds=seconds,
             asked=self.asked,
+            engine=self.calculator.engine,
         )
 
     def _loop(self, steps: int, ending: Ending | None, pending: list[int]) -> Ending | None:
@@ -184,7 +203,18 @@ class _Simulation:
         if self.oracle is not None:
             asked = None if state is None else state.asked
             self._replace(self.oracle.begin(self.reporter.folder, asked, self.reporter.display))
-        self.reporter.open(state)
+        if state is not None:
+            self._continue_with(state.engine)
+        self.reporter.open(state, self.calculator.engine)
+
+    def _continue_with(self, engine: str) -> None:
+        self.calculator.continue_with(engine)
+        now = self.calculator.engine
+        if engine not in ("", now):
+            self.reporter.display.say(
+                f"this simulation began with the engine {engine} and goes on with {now}: its forces are as good, but not "
+                "the same bits as without a break"
+            )
 
     def _advance(self) -> Ending | None:
         """One step, and a look at it."""
@@ -245,7 +275,8 @@ class _Simulation:
             self.atoms.calc = self.calculator = calculator
 
     def _save(self, looked: bool = True) -> None:
-        self.reporter.save(self.step, self.integrator, asked=self.asked, jump=self.jump, looked=looked)
+        engine = self.calculator.engine
+        self.reporter.save(self.step, self.integrator, asked=self.asked, jump=self.jump, engine=engine, looked=looked)
 
 
 def _identity(calculator: Calculator, start: Atoms, conditions: Conditions, watch: Watch) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ase import Atoms
 from equibayes.data.elements import atomic_number
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.predict import DDOF
+from equibayes.posterior.sigma import DDOF
 from equibayes.simulate.calculator import Calculator
 
 BLOCKS = 5

@@ -68,13 +68,13 @@ class MdReporter:
         self._files: dict[str, ResumableFile] = {}
         self._plotted = time.monotonic()
 
-    def open(self, state: MdState | None) -> None:
-        """Start new files, or cut those of an earlier run back to its saved state."""
+    def open(self, state: MdState | None, engine: str) -> None:
+        """Start new files, or cut those of an earlier run back to its saved state; engine: for the log."""
         paths = {name: self.folder / name for name in ("md.log", "candidates.xyz")} | {"trajectory": self.output}
         for name, path in paths.items():
             self._files[name] = ResumableFile(path, 0 if state is None else state.lengths[name])
         if state is None:
-            self._files["md.log"].append(log.header(self.watch.trust, self.watch.deviation, self.columns))
+            self._files["md.log"].append(log.header(self.watch.trust, self.watch.deviation, engine, self.columns))
             return
         self.columns = log.columns_in(paths["md.log"].read_text(encoding="utf-8"))  # of the version that began it
         self.statistics, self.candidates = state.statistics, state.candidates
@@ -116,7 +116,9 @@ class MdReporter:
         """Append to the trajectory, with the results that the next step starts from."""
         self._files["trajectory"].append(trajectory_frame(now.atoms, results, now.step, now.time_fs))
 
-    def save(self, step: int, integrator: Integrator, *, asked: int, jump: float, looked: bool = True) -> None:
+    def save(
+        self, step: int, integrator: Integrator, *, asked: int, jump: float, engine: str, looked: bool = True
+    ) -> None:
         """The state to resume from.  Files first: a state never refers to more than is on the disk."""
         MdState(
             step=step,
@@ -130,6 +132,7 @@ class MdReporter:
             asked=asked,
             jump=jump,
             looked=looked,
+            engine=engine,
             identity=self.identity,
         ).save(self.folder / "state.safetensors")
         self.saved_step = step

@@ -2,15 +2,28 @@
 
 import hashlib
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from ase import Atoms
 
+from equibayes.data.graph import check_species
+from equibayes.data.read import read
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.posterior.file import Posterior
 
 LARGEST_GAP = 8.0
 """Å; a layer without atoms that is thicker is vacuum, whose volume is not that of the material."""
+
+
+def start_structure(name: str, posterior: Posterior, **options: Any) -> Structure:
+    """The first frame of any file that ASE reads, whose species the posterior must know."""
+    frames = read(name, require_labels=False, other_formats=True, **options)
+    if not len(frames):
+        raise InputError(f"{name}: contains no structure to start from")
+    check_species(frames[0], posterior.species_of)
+    return frames[0]
 
 
 def moving_part(start: Atoms) -> Structure:

@@ -16,7 +16,7 @@ FARTHEST = 1e9
 """No position, momentum or variable of an integrator is larger, in its unit."""
 FORMAT = "equibayes-md-state"
 VERSION = 1
-_PLAIN = ("step", "rng", "lengths", "last_candidate", "candidates", "last_state", "asked", "jump", "looked")
+_PLAIN = ("step", "rng", "lengths", "last_candidate", "candidates", "last_state", "asked", "jump", "looked", "engine")
 """Fields that are JSON as they are."""
 
 
@@ -33,6 +33,7 @@ class MdState:
     last_state      trust state of the last frame, one of `trust.STATES`
     asked           number of queries to the oracle
     jump            eV by which the replies changed the potential energy
+    engine          what computed the forces; empty in early files
     looked          whether the frame of this step has been judged and written; false only before the first step
     identity        what the simulation is: another one cannot be resumed from this state
     """
@@ -48,6 +49,7 @@ class MdState:
     asked: int = 0
     jump: float = 0.0
     looked: bool = True
+    engine: str = ""
     identity: dict[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
@@ -88,6 +90,7 @@ def _check(header: dict[str, Any], tensors: tensor_file.Tensors) -> None:
         expect.whole(header.get(name), name)
     expect.whole(header.get("asked", 0), "asked")
     expect.number(header.get("jump", 0.0), "jump")
+    expect.text(header.get("engine", ""), "engine")
     if header.get("last_candidate") is not None:
         expect.whole(header["last_candidate"], "last_candidate")
     if header.get("last_state") not in (*STATES,):

@@ -28,6 +28,7 @@ def summary_of(result: MdResult, conditions: Conditions, labels: dict[str, Any] 
         "largest_sigma_atom": statistics.largest_atom,
         "share_of_frames": {state: statistics.fraction(state) for state in STATES},
         "candidates": result.candidates,
+        "engine": result.engine,
         "ended": result.ended,
     }
     if labels is not None:

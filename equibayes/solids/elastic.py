@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from ase import Atoms
 
-from equibayes.data.structures import FloatArray, voigt_to_full
+from equibayes.data.stress import voigt_to_full
+from equibayes.data.structures import FloatArray
 from equibayes.solids.measurement import GPA, Bench
 from equibayes.solids.quantity import Quantity
 

@@ -13,7 +13,8 @@ import torch
 from ase import Atoms
 
 from equibayes.data.graph import Graph, check_species, concatenate, graph_of, pad_graph
-from equibayes.data.structures import FloatArray, Structure, full_to_voigt
+from equibayes.data.stress import full_to_voigt
+from equibayes.data.structures import FloatArray, Structure
 from equibayes.engine.select import EDGES_AT_ONCE
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior

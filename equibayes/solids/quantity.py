@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from equibayes.data.structures import FloatArray
-from equibayes.posterior.predict import DDOF
+from equibayes.posterior.sigma import DDOF
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,11 @@ from equibayes.bayes.potential import Evaluation, Objective, Potential
 from equibayes.bayes.prior import StandardNormal
 from equibayes.data import Dataset, Structure, read
 from equibayes.data.extxyz import read_exact, write_exact
+from equibayes.engine.native.compile import why_no_compiler
 from equibayes.engine.select import make_stepper
 from equibayes.errors import InputError
 from equibayes.posterior.sample import sample
 from equibayes.run.prepare import Prepared, prepare
-from equibayes.sampling.chain import ReferenceStepper
 from equibayes.sampling.noise import NoiseKey
 from equibayes.sampling.sghmc import SGHMCConfig, init
 from tests.runs import ethanol_frames, small_config
@@ -91,16 +91,17 @@ def test_nothing_to_learn_from() -> None:
         prepare(Dataset([replace(frame, weight=0.0) for frame in FRAMES]), small_config({"data": {"validation": 2}}))
 
 
-def test_the_reference_takes_over_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that knows of no weights must not make the steps."""
-    ready, said = prepare(FRAMES, small_config({"data": {"validation": 0}})), []
-    monkeypatch.setenv("EQUIBAYES_ENGINE", "auto")
+def test_an_engine_that_knows_of_no_weights_makes_no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled engine knows of them, the kernels for GPUs do not."""
+    ready = prepare(FRAMES, small_config({"data": {"validation": 0}}))
     weighted = Dataset([replace(frame, weight=2.0) for frame in FRAMES])
     potential = Potential(ready.model, ready.resident(weighted, "cpu"), StandardNormal())
-    assert potential.unfused_because == "frames have weights"
+    assert potential.unfused_because("native") is None
     state, key = init(ready.model.layout.start(2, 1, torch.float32)), NoiseKey(0, (0, 1))
-    options = {"longest": 5, "batch_size": 2, "precision": "float32", "say": said.append}
-    assert isinstance(make_stepper(potential, state, key, SGHMCConfig(), **options), ReferenceStepper)
-    assert said == ["without the compiled engine (frames have weights): sampling will take several times longer"]
-    potential = Potential(ready.model, ready.resident(FRAMES, "cpu"), StandardNormal())
-    assert make_stepper(potential, state, key, SGHMCConfig(), **options).engine.startswith("native-")
+    options = {"longest": 5, "batch_size": 2, "precision": "float32"}
+    monkeypatch.setenv("EQUIBAYES_ENGINE", "triton")
+    with pytest.raises(InputError, match=r"engine triton: cannot be used .frames have weights."):
+        make_stepper(potential, state, key, SGHMCConfig(), **options)
+    monkeypatch.setenv("EQUIBAYES_ENGINE", "native")
+    if why_no_compiler() is None:
+        assert make_stepper(potential, state, key, SGHMCConfig(), **options).engine.startswith("native-")

@@ -1,11 +1,14 @@
-"""Completion, in a real bash."""
+"""Completion, in a real bash and a real zsh."""
 
+import os
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from equibayes.cli.completion import script
-from equibayes.cli.main import VERBS, build_parser
+from equibayes.cli.main import VERBS, build_parser, main
 
 
 def completed(line: str) -> list[str]:
@@ -42,7 +45,10 @@ def test_options_are_those_of_the_help() -> None:
     assert {"--preset", "--resume", "--device", "--validation"} <= set(completed("equibayes sample --"))
 
 
-def test_zsh_loads_it_through_its_emulation_of_bash() -> None:
-    done = subprocess.run(["equibayes", "completion", "zsh"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("autoload -U +X compinit")
-    assert "complete -o default -F _equibayes equibayes" in done.stdout
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh on the path; on Debian: apt-get install zsh")
+def test_zsh_loads_it_through_its_emulation_of_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zsh"]) == 0
+    script = capsys.readouterr().out + "print -r -- ${_comps[equibayes]}"
+    own = os.environ | {"HOME": str(tmp_path), "ZDOTDIR": str(tmp_path)}
+    done = subprocess.run(["zsh", "-f", "-c", script], env=own, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["_bash_complete", "-o", "default", "-F", "_equibayes"]

@@ -39,7 +39,7 @@ def test_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = explained(file, capsys).splitlines()
     words = {line.split()[0]: line for line in lines}
     assert "ethanol.posterior" in words["posterior"]
-    assert "kB, format 3, written by equibayes" in words["posterior"]
+    assert "kB, format 4, written by equibayes" in words["posterior"]
     assert "bundled:ethanol@0:20: 16 frames with 144 atoms to learn from, 4 held back" in words["data"]
     assert "fingerprint" in lines[2]
     assert "species H, C, O" in lines[2]

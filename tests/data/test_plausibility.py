@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from ase import Atoms
 from ase.build import bulk
+from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
 from equibayes.data import bundled_ethanol, read
 from equibayes.errors import InputWarning
-from equibayes.units import BOHR, KCAL_PER_MOL, KJ_PER_MOL
+from equibayes.units import BOHR, GPA, KCAL_PER_MOL, KJ_PER_MOL
 
 Writer = Callable[[list[Atoms], str], Path]
 
@@ -122,3 +123,44 @@ def test_charges_that_differ(tmp_path: Path, ethanol: list[Atoms], recwarn: pyte
         write(tmp_path / "a.xyz", frames, format="extxyz")
         with pytest.warns(InputWarning, match=r"a.xyz: frames differ in 'charge' \(0 in frame 0, 1 in frame 3\)"):
             read(tmp_path / "a.xyz")
+
+
+@pytest.fixture(scope="module")
+def copper() -> list[Atoms]:
+    """Strained cells, also one with more atoms."""
+    rng, frames = np.random.default_rng(0), []
+    for number in range(20):
+        atoms = bulk("Cu", cubic=True) * ((2, 1, 1) if number == 5 else (1, 1, 1))
+        strain = 0.03 * rng.normal(size=(3, 3))
+        atoms.set_cell(atoms.cell @ (np.eye(3) + (strain + strain.T) / 2), scale_atoms=True)
+        atoms.positions += 0.02 * rng.normal(size=atoms.positions.shape)
+        atoms.calc = EMT()
+        labels = {"energy": atoms.get_potential_energy(), "forces": atoms.get_forces(), "stress": atoms.get_stress()}
+        atoms.calc = SinglePointCalculator(atoms, **labels)
+        frames.append(atoms)
+    return frames
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [
+        (1.0, None),
+        (1 / GPA, "RMS stress .* is far above .* check stress_unit"),
+        (-1.0, "stress of Cu falls as the cell"),
+    ],
+    ids=["right", "GPa", "sign"],
+)
+def test_unit_and_sign_of_stress(
+    tmp_path: Path, copper: list[Atoms], factor: float, words: str | None, recwarn: pytest.WarningsRecorder
+) -> None:
+    frames = [atoms.copy() for atoms in copper]
+    for frame, atoms in zip(frames, copper):
+        results = atoms.calc.results
+        frame.calc = SinglePointCalculator(frame, **results | {"stress": factor * results["stress"]})
+    write(tmp_path / "a.traj", frames)
+    read(tmp_path / "a.traj")
+    assert len(recwarn.list) == (0 if words is None else 1)
+    if words is not None:
+        recwarn.pop(InputWarning)
+        with pytest.warns(InputWarning, match=words):
+            read(tmp_path / "a.traj")

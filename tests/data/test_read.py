@@ -18,7 +18,7 @@ from ase.io import write
 from equibayes.data import Structure, bundled_ethanol, read
 from equibayes.data.splits import save_splits
 from equibayes.errors import InputError
-from equibayes.units import BOHR, HARTREE, KCAL_PER_MOL
+from equibayes.units import BOHR, GPA, HARTREE, KCAL_PER_MOL
 from tests.data.water_frames import water
 
 Writer = Callable[[list[Atoms], str], Path]
@@ -156,8 +156,8 @@ def test_unlabelled_frames_on_request(tmp_path: Path) -> None:
     assert [s.energy is None for s in data] == [True, False]
 
 
-XX_TO_XY = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-NINE = [1.0, 6.0, 5.0, 6.0, 2.0, 4.0, 5.0, 4.0, 3.0]
+XX_TO_XY = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+NINE = [0.1, 0.6, 0.5, 0.6, 0.2, 0.4, 0.5, 0.4, 0.3]
 
 
 @pytest.mark.parametrize("key", ["stress", "REF_stress", "my_stress"])
@@ -170,10 +170,10 @@ def test_stress_of_any_shape_under_any_name(tmp_path: Path, key: str, values: li
         f'1\n{lattice} Properties=species:S:1:pos:R:3:forces:R:3 energy=-1 {key}="{text}"\nHe 0 0 0 0 0 0\n'
     )
     (found,) = read(path, stress_key=key if key == "my_stress" else None)
-    np.testing.assert_array_equal(found.stress, [[1, 6, 5], [6, 2, 4], [5, 4, 3]])
+    np.testing.assert_array_equal(found.stress, [[0.1, 0.6, 0.5], [0.6, 0.2, 0.4], [0.5, 0.4, 0.3]])
 
 
-@pytest.mark.parametrize("key", ["virial", "REF_virial"])
+@pytest.mark.parametrize("key", ["virial", "REF_virial", "virials", "REF_virials"])
 def test_virial_is_minus_volume_times_stress(tmp_path: Path, key: str) -> None:
     text = " ".join(map(str, NINE))
     path = tmp_path / "a.xyz"
@@ -183,6 +183,62 @@ def test_virial_is_minus_volume_times_stress(tmp_path: Path, key: str) -> None:
     )
     (found,) = read(path)
     np.testing.assert_allclose(found.stress, -np.reshape(NINE, (3, 3)) / 64.0)
+    with pytest.raises(InputError, match=f"stress unit GPa: '{key}' holds virials, which are energies"):
+        read(path, stress_unit="GPa")
+
+
+@pytest.mark.parametrize(("key", "shape"), [("stress", (2, 6)), ("stress", (2, 9)), ("virial", (2, 3, 3))])
+def test_stress_in_arrays(tmp_path: Path, key: str, shape: tuple[int, ...]) -> None:
+    values = np.array(XX_TO_XY if shape[-1] == 6 else NINE)
+    cells = np.array([4 * np.eye(3), 5 * np.eye(3)])
+    labels = {"E": np.zeros(2), "F": np.zeros((2, 1, 3)), key: np.stack([values, 2 * values]).reshape(shape)}
+    np.savez(tmp_path / "a.npz", z=[2], R=np.zeros((2, 1, 3)), cell=cells, **labels)
+    for number, structure in enumerate(read(tmp_path / "a.npz")):
+        expected = (1 + number) * np.reshape(NINE, (3, 3))
+        expected = expected if key == "stress" else -expected / cells[number, 0, 0] ** 3
+        np.testing.assert_allclose(structure.stress, expected)
+
+
+@pytest.mark.parametrize("name", ["a.xyz", "a.traj"])
+@pytest.mark.parametrize(("unit", "size"), [("GPa", 1.0), ("kbar", 0.1), ("Ha/bohr^3", HARTREE / BOHR**3 / GPA)])
+def test_stress_in_a_unit_of_its_own(write_as: Writer, name: str, unit: str, size: float) -> None:
+    """The value of each frame in GPa; energies and forces stay in eV and Å."""
+    frames = [water(0, periodic=True), water(1, periodic=True)]
+    for frame in frames:
+        frame.calc.results["stress"] = np.array(XX_TO_XY) / size
+    for found, frame in zip(read(write_as(frames, name), stress_unit=unit), frames):
+        expected = [[0.1, 0.6, 0.5], [0.6, 0.2, 0.4], [0.5, 0.4, 0.3]]
+        np.testing.assert_allclose(found.stress / GPA, expected, rtol=1e-7)
+        assert found.energy == pytest.approx(frame.calc.results["energy"])
+
+
+def test_a_little_asymmetry_is_averaged_away(tmp_path: Path) -> None:
+    path, lattice = tmp_path / "a.xyz", 'Lattice="4 0 0 0 4 0 0 0 4"'
+    head = f"1\n{lattice} Properties=species:S:1:pos:R:3:forces:R:3 energy=-1 "
+    path.write_text(f'{head}stress="1 0.009 0 0 1 0 0 0 1"\nHe 0 0 0 0 0 0\n')
+    assert read(path)[0].stress[0, 1] == read(path)[0].stress[1, 0] == pytest.approx(0.0045)
+    path.write_text(f'{head}stress="1 0.011 0 0 1 0 0 0 1"\nHe 0 0 0 0 0 0\n')
+    with pytest.raises(InputError, match="stress is not symmetric"):
+        read(path)
+
+
+def test_frames_with_and_without_stress(tmp_path: Path) -> None:
+    """What info says: how many have one, and how many cannot be learned from."""
+    path, frame = tmp_path / "a.xyz", []
+    for pbc, stress in (
+        ("T T T", 'stress="1 0 0 0 1 0 0 0 1"'),
+        ("T T F", 'stress="1 0 0 0 1 0 0 0 1"'),
+        ("T T T", ""),
+    ):
+        head = f'Lattice="{4 + len(frame)} 0 0 0 4 0 0 0 4" pbc="{pbc}"'
+        frame.append(f"1\n{head} Properties=species:S:1:pos:R:3:forces:R:3 energy=-1 {stress}\nHe 0 0 0 0 0 0\n")
+    path.write_text("".join(frame))
+    data = read(path)
+    assert [s.stress is not None for s in data] == [True, True, False]
+    assert [s.stress_label is not None for s in data] == [True, False, False]
+    words = dict(data.summary().lines())
+    assert words["stress"] == "2 of 3 under 'stress'; 1 ignored, not periodic in three directions"
+    assert words["units"].startswith("eV, Ang, eV/Ang, eV/Ang^3 (")
 
 
 # --- units ------------------------------------------------------------------------------------------------------------

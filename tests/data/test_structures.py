@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from ase import Atoms
+from ase.build import bulk
+from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 
@@ -84,3 +86,18 @@ def test_wrong_shapes_and_types(changes: dict, message: str) -> None:
     parts = {"numbers": np.array([1, 1]), "positions": np.zeros((2, 3)), "source": "here", **changes}
     with pytest.raises(InputError, match=message):
         Structure(**parts)
+
+
+def test_atoms_that_move_on_leave_their_structure_alone() -> None:
+    """EMT keeps its forces in one array."""
+    atoms = bulk("Cu", cubic=True)
+    atoms.calc = EMT()
+    atoms.rattle(0.1, seed=0)
+    atoms.get_forces()
+    structure = Structure.from_atoms(atoms)
+    before = structure.positions.copy(), structure.forces.copy(), structure.cell.copy()
+    atoms.rattle(0.1, seed=1)
+    atoms.cell *= 1.1
+    atoms.get_forces()
+    for kept, now in zip(before, (structure.positions, structure.forces, structure.cell)):
+        np.testing.assert_array_equal(kept, now)

@@ -38,6 +38,7 @@ from equibayes.sampling.dropout import STREAM_TRAIN
 
 LEVEL1 = selftest.SMALL_NETWORKS["l=1"]
 MIXED = selftest.SMALL_NETWORKS["l=2, mixed"]
+STRESS = selftest.SMALL_NETWORKS["stress"]
 TINY = NetworkConfig(
     l_max=1,
     parity=False,
@@ -72,6 +73,19 @@ def test_predictions(kind):
 def test_gradient_of_the_likelihood():
     frames = [selftest.cluster(3, 8), selftest.cluster(2, 9), selftest.cluster(1, 10)]
     passed(selftest.check_gradient("mixed", MIXED, frames, 2, EXACT, "cpu"))
+
+
+@pytest.mark.parametrize("objective", ["gaussian", "squares"])
+def test_gradient_with_stress(objective):
+    """Cells with and without a label in one minibatch, and a molecule."""
+    frames = selftest_cases.training(STRESS, small=True)
+    passed(selftest.check_gradient(objective, STRESS, frames, 2, EXACT, "cpu", objective))
+
+
+def test_predictions_of_stress():
+    cells = [selftest_cases.strained(2, 3.5, 6), selftest_cases.strained(1, 2.8, 7)]
+    passed(selftest.check_predictions("stress", STRESS, cells, 2, EXACT, "cpu"))
+    passed(selftest.check_moving("stress", STRESS, cells[0], 2, EXACT, "cpu"))
 
 
 def test_as_for_many_atoms():
@@ -251,12 +265,14 @@ def test_predictions_with_masks():
     assert selftest.relative(without.forces, expected.forces) > 1e-2
 
 
-@pytest.mark.parametrize(("capability", "precision"), [(80, "mixed"), (90, "mixed")])
-def test_kernels_compile_for_gpus_that_are_not_here(capability, precision, tmp_path):
+@pytest.mark.parametrize(
+    ("capability", "precision", "stress"), [(80, "mixed", False), (90, "mixed", False), (90, "mixed", True)]
+)
+def test_kernels_compile_for_gpus_that_are_not_here(capability, precision, stress, tmp_path):
     """Ampere as well as Hopper: Triton compiles without a device.  The command is the one by which a run compiles in
     parallel."""
     work = {
-        "network": asdict(TINY),
+        "network": asdict(replace(TINY, stress_head=stress)),
         "precision": precision,
         "chains": 1,
         "tuning": asdict(Tuning.best(precision, 5000)),

@@ -3,6 +3,7 @@ definition says."""
 
 import hashlib
 from contextlib import contextmanager
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -42,7 +43,8 @@ def test_the_kernels_are_those_that_were_checked_on_a_gpu(name):
 
 HEADS = {
     "geometry": "def run(vector, unit, harmonics, pairs, MOVING=False):|for p in range(pairs):",
-    "pair_tangent": "def run(unit, ends, direction, out, pairs, chain=0):|start = out|for p in range(pairs):|    out = start",
+    "pair_tangent": "def run(unit, ends, direction, out, *strained, chain=0):|*strained, pairs = strained|start = out"
+    "|if strained: structure, strain = strained|for p in range(pairs):|    out = start",
     "collect": "def run(arena, harmonics, tangents, radial, slope, slots, norm, y, y_dot, out, DUAL, DOT):"
     "|N = len(slots)|c = cs = 0|for n in range(N):",
     "gate": "def run(arena, x, z, version, N, MODE):"
@@ -154,8 +156,8 @@ class Plain(Dialect):
     def store_radial_sums(self): ...
 
 
-def compiled(equations, *about):
-    d = Plain(CONFIG)
+def compiled(equations, *about, config=CONFIG):
+    d = Plain(config)
     equations(d, *about)
     space = {"np": np}
     exec(d.text, space)
@@ -173,6 +175,13 @@ def test_geometry_in_another_dialect():
     ends, moved, tangents = rng.integers(0, 4, size=(5, 2)), rng.normal(size=(4, 3)), np.zeros((5, 16))
     compiled(pair_tangent)(*(Pointer(array.reshape(-1)) for array in (unit, ends, moved, tangents)), 5)
     along = moved[ends[:, 1]] - moved[ends[:, 0]]
+    np.testing.assert_allclose(tangents[:, :9], np.einsum("pmi,pi->pm", expected.gradient, along), atol=1e-12)
+    np.testing.assert_allclose(tangents[:, 9], (along * unit[:, :3]).sum(1), atol=1e-12)
+
+    structure, strain = np.array([0, 1, 1, 0]), rng.normal(size=(2, 3, 3))
+    arrays = (Pointer(array.reshape(-1)) for array in (unit, ends, moved, tangents, structure, strain))
+    compiled(pair_tangent, config=replace(CONFIG, stress_head=True))(*arrays, 5)
+    along += np.einsum("pij,pj->pi", strain[structure[ends[:, 0]]], vector)
     np.testing.assert_allclose(tangents[:, :9], np.einsum("pmi,pi->pm", expected.gradient, along), atol=1e-12)
     np.testing.assert_allclose(tangents[:, 9], (along * unit[:, :3]).sum(1), atol=1e-12)
 

@@ -54,6 +54,17 @@ def evaluated_of(
     )
 
 
+def stressed(result: Evaluated, too_small: float = 1.0) -> Evaluated:
+    """The same with stress labels in three of four frames; σ is about 0.01 eV/Å³ (1.6 GPa)."""
+    random, frames = np.random.default_rng(5), len(result.structures)
+    sigma = np.repeat(0.01 * random.uniform(0.5, 2.0, (frames, 1)), 6, axis=1)
+    true = random.normal(0, 0.05, (frames, 6))
+    mean = true + random.normal(0, too_small * sigma)
+    true[::4] = np.nan
+    parts = {"sigma": sigma, "epistemic": 0.6 * sigma, "aleatoric": 0.8 * sigma, "true": true, "mean": mean}
+    return replace(result, **{f"stress_{name}": part for name, part in parts.items()})
+
+
 def made_up_posterior(samples: int = 4, **changes: Any) -> Posterior:
     """Random weights, with a history and diagnostics as a run leaves them."""
     model, weights = small_model(samples)

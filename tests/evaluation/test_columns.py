@@ -10,18 +10,21 @@ from equibayes.evaluation.columns import COLUMNS, Column
 from equibayes.evaluation.figures.curves import ENERGY, FORCE, Quantity
 from equibayes.evaluation.report import tables
 from equibayes.evaluation.tables import measure
-from tests.evaluation.made_up import made_up
+from tests.evaluation.made_up import made_up, stressed
 
 
 def test_every_column_finds_its_metric() -> None:
     uneven = np.linspace(0.01, 0.03, 40)  # σ that are all the same cannot be ranked
-    metrics = measure(replace(made_up("a"), energy_sigma=uneven), threshold=0.03)
+    metrics = measure(replace(stressed(made_up("a")), energy_sigma=uneven), threshold=0.03)
     assert [key for key, column in COLUMNS.items() if column.value(metrics) is None] == []
     assert COLUMNS["force_mae"].value(metrics) == 1e3 * metrics["force_mae"]
     assert COLUMNS["kcal_mol.force_mae"].text(metrics) == f"{metrics['kcal_mol']['force_mae']:.3f}"
 
 
-TABLES = "PAPER_ACCURACY PAPER_CALIBRATION FIELD COVERAGE SPECIES ENERGY_FIELD ENERGY_CALIBRATION ENERGY_COVERAGE"
+TABLES = (
+    "PAPER_ACCURACY PAPER_CALIBRATION FIELD COVERAGE SPECIES ENERGY_FIELD ENERGY_CALIBRATION ENERGY_COVERAGE STRESS "
+    "STRESS_CALIBRATION"
+)
 
 
 @pytest.mark.parametrize("name", TABLES.split())
@@ -32,7 +35,8 @@ def test_titles_on_a_terminal_differ(name: str) -> None:
 
 @pytest.mark.parametrize("own", [FORCE, ENERGY], ids=["forces", "energies"])
 def test_headings_of_the_report_differ(own: Quantity) -> None:
-    for columns in (tables.FORCES, tables.ENERGIES, tables.calibration_columns(own), tables.outlier_columns(own)):
+    own_columns = (tables.calibration_columns(own), tables.outlier_columns(own))
+    for columns in (tables.FORCES, tables.ENERGIES, tables.STRESS, *own_columns):
         headings = [heading for heading, _, _ in columns]
         assert len(set(headings)) == len(headings)
 

@@ -16,7 +16,7 @@ from equibayes.evaluation.figures.drawing import Drawing, slug
 from equibayes.evaluation.figures.run import trace
 from equibayes.evaluation.figures.style import DASHES, PALETTE, SERIES, power
 from equibayes.units import KCAL_PER_MOL
-from tests.evaluation.made_up import made_up, made_up_posterior
+from tests.evaluation.made_up import made_up, made_up_posterior, stressed
 
 
 def test_roc_curve_is_that_of_scikit_learn() -> None:
@@ -99,6 +99,7 @@ def drawings() -> list[Drawing]:
         figures.reliability_diagram([near, far]),
         figures.sigma_against_error(far),
         figures.by_species(far),
+        figures.parity_of_stress(stressed(far)),
         figures.by_sample_count(table),
         figures.learning_history(history, [400]),
         figures.probe_traces(history),
@@ -132,7 +133,7 @@ def test_axes_have_units(drawings: list[Drawing]) -> None:
         if drawing.name in ("roc", "reliability"):
             assert "fraction" in words
         else:
-            assert "meV/Å" in words, drawing.name
+            assert ("GPa" if drawing.name.startswith("stress") else "meV/Å") in words, drawing.name
 
 
 def test_equal_figures_are_equal_bytes(tmp_path: Path) -> None:
@@ -156,6 +157,7 @@ def test_without_labels_nothing_is_drawn() -> None:
         figures.histogram_of_forces,
         figures.sigma_against_error,
         figures.by_species,
+        figures.parity_of_stress,
     ):
         assert draw(blank) is None
     blank = replace(blank, energy_true=np.full_like(known.energy_true, np.nan))
@@ -209,3 +211,16 @@ def test_energies_alone_are_drawn() -> None:
     assert mixed.alt.count("for all") == 1, "energies and forces do not share an axis"
     rows = [(k, {"force_mae": None, "energy_mae": 0.1 / k, "energy_auc": 0.8}) for k in (1, 2)]
     assert "energies" in figures.by_sample_count([("a", rows)]).alt
+
+
+def test_figures_of_stress() -> None:
+    """Its curve stands beside those of forces and energies; errors by σ in GPa, where there are enough."""
+    result = stressed(made_up())
+    diagram = figures.reliability_diagram([result])
+    assert diagram is not None
+    assert "stress of near: " in diagram.alt
+    against = figures.sigma_against_error(result, stress=True)
+    assert against is not None
+    assert against.name == "sigma-error-stress-near"
+    assert "GPa" in against.alt
+    assert figures.sigma_against_error(stressed(made_up(frames=8)), stress=True) is None, "too few"

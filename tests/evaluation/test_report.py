@@ -23,7 +23,7 @@ from equibayes.evaluation.report.numbers import digits
 from equibayes.evaluation.report.structures import rank
 from equibayes.evaluation.tables import measure_all
 from equibayes.posterior.file import Posterior
-from tests.evaluation.made_up import calibrated, evaluated_of, made_up, made_up_posterior
+from tests.evaluation.made_up import calibrated, evaluated_of, made_up, made_up_posterior, stressed
 
 SECTIONS = ["summary", "accuracy", "outliers", "calibration", "structures", "samples", "run", "about"]
 HOSTILE = "a</script><img src=http://evil.example/x onerror=alert(1)>&\"'$y$"
@@ -84,6 +84,20 @@ def report(folder: Path, results: list[Evaluated], posterior: Posterior | None =
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are laid out but not drawn, for tests of the words around them: drawing takes most of the time."""
     monkeypatch.setattr(Drawing, "_draw", lambda drawing, ending: b"<svg></svg>")
+
+
+def test_stress_has_a_section_where_there_are_labels(tmp_path: Path, quick: None) -> None:
+    page, html = report(tmp_path, [stressed(made_up(), too_small=2.0), made_up("bare", 20)])
+    assert "stress" in page.ids()
+    assert "#stress" in [a["href"] for a in page.all("a")]
+    said = page.words.replace("\u00a0", " ")
+    assert re.search(r"Elements of the stress \(30 frames\) are off by \d\.\d+ GPa on average, σ is \d\.\d+ GPa", said)
+    assert html.count("Elements of the stress") == 2, "on the card and in the section, of one set"
+    assert "<strong>Stress. </strong>" in html
+    assert "<strong>Stress errors by predicted σ. </strong>" in html
+    for tag in ("table", "figure"):
+        assert page.all(tag)
+    assert "stress" not in report(tmp_path, [made_up()])[0].ids()
 
 
 @pytest.fixture(scope="module")

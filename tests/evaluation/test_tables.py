@@ -8,8 +8,10 @@ from scipy import stats
 
 from equibayes.evaluation import density, metrics
 from equibayes.evaluation.evaluated import Evaluated
-from equibayes.evaluation.tables import measure
-from tests.evaluation.made_up import made_up
+from equibayes.evaluation.print_tables import tables
+from equibayes.evaluation.tables import measure, measure_all
+from equibayes.units import GPA
+from tests.evaluation.made_up import made_up, stressed
 
 KCAL_PER_MOL = 0.0433641
 """eV; by hand, so that the conversion is not compared with itself."""
@@ -113,3 +115,37 @@ def test_unlabelled_atoms_and_frames_are_left_out(evaluated: Evaluated) -> None:
     assert values["per_species"]["C"]["force_mae"] == pytest.approx(np.abs(error[carbon]).mean())
     assert values["per_species"]["C"]["n_atoms"] == carbon.sum() == 78
     assert list(values["reasons"]) == ["energy_spearman"], "all σ of these energies are equal"
+
+
+def test_stress_where_there_are_labels(evaluated: Evaluated) -> None:
+    """Three of four frames have one: six elements each, in eV/Å³ and GPa; nothing else changes."""
+    result = stressed(evaluated, too_small=2.0)
+    values, without = measure(result), measure(evaluated)
+    assert {key: values[key] for key in without if key != "reasons"} == {
+        k: v for k, v in without.items() if k != "reasons"
+    }
+    assert not [key for key in without if "stress" in key]
+    known = np.arange(40) % 4 != 0
+    error, sigma = (result.stress_mean - result.stress_true)[known], result.stress_sigma[known]
+    assert values["n_frames_with_stress"] == 30
+    assert values["stress_mae"] == pytest.approx(np.abs(error).mean())
+    assert values["stress_rmse"] == pytest.approx(np.sqrt((error**2).mean()))
+    assert values["stress_mll"] == pytest.approx(stats.norm.logpdf(error, 0, sigma).mean())
+    assert values["stress_coverage_68"] == pytest.approx((np.abs(error) < stats.norm.ppf(0.84) * sigma).mean())
+    assert values["stress_coverage_68"] < 0.5, "σ is half as large as the errors"
+    assert values["stress_epistemic_share"] == pytest.approx(0.36)
+    outlier = np.abs(error) > 3 * np.abs(error).mean()
+    assert values["stress_outlier_share"] == pytest.approx(outlier.mean())
+    assert values["stress_auc"] == pytest.approx(metrics.roc_auc(outlier, sigma))
+    assert values["gpa"]["stress_mae"] == pytest.approx(values["stress_mae"] * 160.2177, rel=1e-6)
+    assert values["gpa"]["stress_mll"] == pytest.approx(values["stress_mll"] + np.log(GPA))
+    assert measure(result, threshold=0.01)["stress_threshold"] == values["stress_threshold"], "it is one of forces"
+
+
+def test_tables_of_stress(evaluated: Evaluated) -> None:
+    """Only sets with labels are in them."""
+    results = [stressed(evaluated), replace(evaluated, name="bare")]
+    shown = [table for table in tables(measure_all(results, about={})) if table.title.startswith("Stress")]
+    assert [[row[0] for row in table.rows] for table in shown] == [["near"], ["near"]]
+    assert float(shown[0].rows[0][3]) == pytest.approx(measure(results[0])["gpa"]["stress_mae"], abs=6e-4)
+    assert not [each for each in tables(measure_all(results[1:], about={})) if "Stress" in each.title]

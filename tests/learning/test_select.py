@@ -1,14 +1,18 @@
 """Which structures are chosen, on predictions whose answer is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from equibayes.bayes.likelihood import STRESS_COMPONENTS
 from equibayes.data import Structure
 from equibayes.errors import InputError
 from equibayes.learning.diversity import descriptors, farthest_points
 from equibayes.learning.information import (
     greedy_information,
     greedy_sigma,
+    greedy_stress,
     information,
     whitened,
 )
@@ -17,6 +21,7 @@ from equibayes.learning.select import select_structures
 from equibayes.posterior.file import load
 from equibayes.posterior.predict import Prediction, predict
 from equibayes.simulate.trust import Trust
+from equibayes.units import GPA
 from tests.runs import ethanol_frames
 from tests.simulate.posteriors import ETHANOL
 
@@ -104,6 +109,49 @@ def test_sigma_takes_the_largest_atom_and_says_which() -> None:
     assert chosen[0].reason == f"σ of atom 0 is {1e3 * expected:.1f} meV/Å"
 
 
+def of_stress(size: float, samples: tuple[int, int] = (0, 1), noise: float = 0.01) -> Prediction:
+    """Two of four samples disagree by ±size in one diagonal element of the stress, eV/Å³; forces agree."""
+    members = np.zeros((4, 3, 3))
+    members[samples[0], 0, 0], members[samples[1], 0, 0] = size, -size
+    aleatoric = noise * np.array(STRESS_COMPONENTS)
+    found = prediction(np.zeros((4, 3)))
+    assert found.members is not None
+    return replace(
+        found,
+        stress=members.mean(0),
+        stress_std=np.hypot(members.std(0), aleatoric),
+        stress_aleatoric=aleatoric,
+        members=found.members | {"stress": members},
+    )
+
+
+def test_stress_takes_the_largest_sigma_of_the_six() -> None:
+    own = [of_stress(size) for size in (0.01, 0.05, 0.03)]
+    chosen = select_structures("stress", [0, 1, 2], 2, predictions=own, mode="structure")
+    assert [c.index for c in chosen] == [1, 2]
+    expected = np.sqrt((0.05**2 / 2 + 6 * 0.01**2) / 6)
+    assert chosen[0].score == pytest.approx(expected)
+    assert chosen[0].reason == f"σ of the stress is {expected / GPA:.3g} GPa"
+    with pytest.raises(InputError, match=r"select stress: needs structures .* and a posterior that learned stress"):
+        select_structures("stress", [0], 1, predictions=[prediction(np.zeros((4, 3)))])
+
+
+def test_a_batch_by_stress_leaves_out_what_is_known_by_then() -> None:
+    """Twins among three: after the label of the first, the second is no news; one whose forces say it neither."""
+    own = [of_stress(0.05), of_stress(0.05), of_stress(0.03, (2, 3))]
+    batch = select_structures("stress", range(3), 2, predictions=own)
+    assert [c.index for c in batch] == [0, 2]
+    assert batch[1].reason.endswith(f"{batch[1].score / GPA:.3g} after labelling those before it")
+    after = 1 / (1 / (0.05**2 / 2) + 1 / 0.01**2)  # the element's variance, beside its own noise
+    z = [(p.members["stress"] / 0.01).reshape(4, 9) for p in own]
+    nothing = [np.zeros((4, 3))] * 2
+    _, left = greedy_stress(nothing, z[:2], [0.01] * 2, 2)
+    assert left[1] == pytest.approx(np.sqrt((after + 6 * 0.01**2) / 6))
+    told = whitened(own[0].members["stress"][:, :1, :], np.full((1, 3), 1e-6))  # forces that give the samples away
+    _, left = greedy_stress([told, told], z[:2], [0.01] * 2, 2)
+    assert left[1] == pytest.approx(0.01, rel=1e-3), "only the noise remains"
+
+
 def test_only_candidates_are_chosen() -> None:
     own = [prediction(along(0, size)) for size in (0.1, 0.5, 0.3)]
     for kind in ("sigma", "bald", "random"):
@@ -130,7 +178,7 @@ def test_farthest_points_on_a_line() -> None:
 
 
 def test_unknown_words() -> None:
-    with pytest.raises(InputError, match="choose one of sigma, bald, diversity, random"):
+    with pytest.raises(InputError, match="choose one of sigma, bald, stress, diversity, random"):
         select_structures("best", [0], 1)
     with pytest.raises(InputError, match="choose one of batch, structure"):
         select_structures("bald", [0], 1, mode="both")

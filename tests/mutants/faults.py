@@ -109,6 +109,9 @@ FAULTS = [
         "np.abs(r.error) / r.sigma.aleatoric",
     ),
     Fault("monotone map without pooling", RESCALE, "ln_ratio = rising(ln_sigma + ln_ratio) - ln_sigma", "pass"),
+    Fault("virial with the sign of a stress", "equibayes/data/stress.py", "= -stress / volume", "= stress / volume"),
+    Fault("noise of the pressure", "equibayes/posterior/stress.py", "sigmas / np.sqrt(3)", "sigmas"),
+    Fault("five elements of the stress", LIKELIHOOD, "- 6 * log_sigma", "- 5 * log_sigma"),
     Fault("spread of k samples", CALIBRATION, "sqrt((k + 1) / (k - 1))", "sqrt(k / (k - 1))"),
 ]
 

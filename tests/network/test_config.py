@@ -86,6 +86,7 @@ def test_given_scales_stay():
         avg_num_neighbors=3.0,
         per_type_energy_scales={"O": 1.0, "H": 2.0},
         per_type_energy_shifts_trainable=True,
+        stress_head=False,
     )
     assert fit_scales(given, [labelled(water(), 0)]) == given
 

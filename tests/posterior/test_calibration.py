@@ -62,10 +62,11 @@ def test_the_spread_of_few_samples_is_too_small_by_a_known_factor() -> None:
 
 
 def calibration() -> Calibration:
-    """One of every method, energies and forces apart."""
+    """One of every method, energies, forces and stress apart."""
     energy = Calibrated("scale", {1: Rescaling(1.5), 4: Rescaling(2.0, 1.3)}, {1: {0.9: 3.0}, 4: {0.9: 2.0, 0.95: 2.5}})
     species = Rescaling(1.1, 1.2, {1: 0.5, 8: 2.0})
-    return Calibration(energy, Calibrated("species", {1: species, 4: species}, {4: {0.9: 1.7}}), {"name": "x"})
+    forces = Calibrated("species", {1: species, 4: species}, {4: {0.9: 1.7}})
+    return Calibration(energy, forces, {"name": "x"}, Calibrated("parts", {4: Rescaling(3.0, 0.5)}, {4: {0.9: 1.2}}))
 
 
 def test_round_trip_through_json() -> None:
@@ -95,7 +96,7 @@ def test_a_calibration_that_makes_no_sense_is_refused() -> None:
     good = calibration().to_dict()
     assert set(METHODS) >= {good["energy"]["method"], good["forces"]["method"]}
     for damage in (
-        {"calibration_version": 2},
+        {"calibration_version": 3},
         {"energy": {**good["energy"], "method": "magic"}},
         {"energy": {"method": "scale"}},
         {"forces": {**good["forces"], "by_k": {"1": {"factor": "wide", "spread": 1.0}}}},
@@ -108,11 +109,34 @@ def test_a_calibration_that_makes_no_sense_is_refused() -> None:
             Calibration.from_dict({**good, **damage})
 
 
+def test_a_calibration_of_a_version_without_stress() -> None:
+    old = calibration().to_dict()
+    del old["stress"]
+    found = Calibration.from_dict({**old, "calibration_version": 1})
+    assert found.stress.method == "none"
+    assert list(found.parts()) == ["forces", "energies"], "not shown where there were no labels"
+    assert found.to_dict()["calibration_version"] == 2
+
+
+@pytest.mark.parametrize(
+    "method", [Rescaling(3.0, 0.5), Rescaling(spread=1.2, knots=KNOTS.knots)], ids=["parts", "knots"]
+)
+def test_another_sigma_decides_on_the_factor(method: Rescaling) -> None:
+    """That of the pressure is rescaled as the stress is: by the r of the elements."""
+    ratio = method.apply(SIGMA).aleatoric / SIGMA.aleatoric
+    found = method.apply(Sigma(0.1 * SIGMA.epistemic, 0.1 * SIGMA.aleatoric), judged_by=SIGMA)
+    np.testing.assert_allclose(found.aleatoric, 0.1 * ratio * SIGMA.aleatoric)
+    np.testing.assert_allclose(found.epistemic, 0.1 * ratio * method.spread * SIGMA.epistemic)
+
+
 def test_intervals() -> None:
     with_calibration = Intervals(2.0, np.array([[1.0, 2.0, 3.0]]), calibration(), 4)
     energy, forces = with_calibration.half_widths(0.9)
     assert energy == 4.0
     np.testing.assert_allclose(forces, [[1.7, 3.4, 5.1]])
+    assert with_calibration.stress_half_width(0.9) is None, "no volume"
+    periodic = Intervals(2.0, np.ones((1, 3)), calibration(), 4, np.full((3, 3), 0.1))
+    np.testing.assert_allclose(periodic.stress_half_width(0.9), np.full((3, 3), 0.12))
     with pytest.raises(
         InputError, match=r"no interval of coverage 0.8; the calibration holds 0.9, 0.95: calibrate with"
     ):

@@ -61,7 +61,7 @@ def test_equal_posteriors_are_equal_bytes(posterior: Posterior, file: Path, tmp_
 def test_what_the_header_says(posterior: Posterior, file: Path) -> None:
     header = header_of(file)
     data = ethanol_frames(40)
-    assert (header["format"], header["format_version"]) == ("equibayes-posterior", 3)
+    assert (header["format"], header["format_version"]) == ("equibayes-posterior", 4)
     assert header["units"] == {"energy": "eV", "length": "Å", "force": "eV/Å", "stress": "eV/Å³"}
     assert header["network"]["type_names"] == ["H", "C", "O"]
     assert set(header["energy_reference"]["shifts"]) == {"H", "C", "O"}
@@ -152,7 +152,7 @@ def checkpoint(path: Path) -> None:
 
 
 def newer(path: Path) -> None:
-    header = {"format": "equibayes-posterior", "format_version": 4}
+    header = {"format": "equibayes-posterior", "format_version": 5}
     save_file({"samples": torch.zeros(1, 3)}, path, {"equibayes": json.dumps(header)})
 
 
@@ -177,7 +177,7 @@ def huge_header(path: Path) -> None:
         (checkpoint, "not a posterior file but equibayes-checkpoint"),
         (
             newer,
-            "posterior file of format 4, this equibayes reads format 3; use the equibayes that wrote it, or a newer one",
+            "posterior file of format 5, this equibayes reads format 4; use the equibayes that wrote it, or a newer one",
         ),
         (not_json, "not a posterior file, or a damaged one"),
         (huge_header, "not a posterior file, or a damaged one"),

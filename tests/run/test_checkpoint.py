@@ -87,7 +87,7 @@ def posterior_instead(path: Path) -> None:
 
 
 def newer(path: Path) -> None:
-    header = {"format": "equibayes-checkpoint", "format_version": 3}
+    header = {"format": "equibayes-checkpoint", "format_version": 4}
     save_file({"a": torch.zeros(3)}, path, {"equibayes": json.dumps(header)})
 
 

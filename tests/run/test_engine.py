@@ -12,6 +12,7 @@ from equibayes.posterior.summary import PosteriorSummary
 from equibayes.run.interrupt import Interrupted
 from equibayes.run.validation import validate
 from equibayes.sampling import sghmc
+from tests.copper import copper
 from tests.runs import Listener, ethanol_frames, runner_of, small_config
 
 if why_no_compiler():
@@ -27,8 +28,8 @@ def _compiled(monkeypatch):
     monkeypatch.setenv(VARIABLE, "native")
 
 
-def trial(folder=None, display=None):
-    return runner_of(ethanol_frames(), SHORT, folder=folder, display=display)
+def trial(folder=None, display=None, data=None):
+    return runner_of(data or ethanol_frames(), SHORT, folder=folder, display=display)
 
 
 class StopAt(Listener):
@@ -54,7 +55,7 @@ def test_a_run_gives_the_weights_of_the_reference(monkeypatch):
     assert found.history[-1]["force_mae"] == pytest.approx(expected.history[-1]["force_mae"], rel=1e-3)
 
 
-def broken_off_and_resumed(tmp_path, monkeypatch, engine=None, threads=1):
+def broken_off_and_resumed(tmp_path, monkeypatch, engine=None, threads=1, data=None):
     """The state at the end, and what was said."""
     from equibayes.run.loop import run
     from equibayes.run.store import FolderStore
@@ -62,20 +63,21 @@ def broken_off_and_resumed(tmp_path, monkeypatch, engine=None, threads=1):
     tmp_path.mkdir(exist_ok=True)
     stops = []
     with pytest.raises(Interrupted):
-        run(trial().chains, FolderStore(tmp_path), StopAt(10, stops), stops=stops)
+        run(trial(data=data).chains, FolderStore(tmp_path), StopAt(10, stops), stops=stops)
     if engine is not None:
         monkeypatch.setenv(VARIABLE, engine)
     listener, before = Listener(), torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return trial(tmp_path, listener).run(resume=True), listener.messages
+        return trial(tmp_path, listener, data).run(resume=True), listener.messages
     finally:
         torch.set_num_threads(before)
 
 
-def test_broken_off_and_resumed_with_more_threads_the_same_bits(tmp_path, monkeypatch):
-    expected = trial().run()
-    found, said = broken_off_and_resumed(tmp_path, monkeypatch, threads=3)
+@pytest.mark.parametrize("data", [ethanol_frames(), copper(20, bare=5)], ids=["ethanol", "stress"])
+def test_broken_off_and_resumed_with_more_threads_the_same_bits(tmp_path, monkeypatch, data):
+    expected = trial(data=data).run()
+    found, said = broken_off_and_resumed(tmp_path, monkeypatch, threads=3, data=data)
     for ours, theirs in zip(sghmc.to_tensors(found.sampler).values(), sghmc.to_tensors(expected.sampler).values()):
         assert torch.equal(ours, theirs)
     assert torch.equal(found.samples[-1], expected.samples[-1])

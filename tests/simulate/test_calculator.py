@@ -15,7 +15,7 @@ from ase.io import read as ase_read
 
 import equibayes
 from equibayes.data.reference import EnergyReference
-from equibayes.data.structures import full_to_voigt
+from equibayes.data.stress import full_to_voigt
 from equibayes.engine import select
 from equibayes.errors import InputError
 from equibayes.posterior.calibration import Calibrated, Calibration, Rescaling
@@ -25,7 +25,7 @@ from equibayes.simulate.trust import Deviation
 from tests.samples import salt, slab, water
 from tests.simulate.posteriors import random_posterior
 
-POSTERIOR = random_posterior()
+POSTERIOR, SOLID = random_posterior(), random_posterior(stress_head=True)
 
 
 def ethanol_atoms(seed: int = 0) -> Atoms:
@@ -48,9 +48,10 @@ def test_from_a_file(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("structure", [water(), salt(), slab()], ids=["molecule", "crystal", "slab"])
-def test_results_are_those_of_predict(structure) -> None:
-    atoms, expected = structure.to_atoms(), POSTERIOR.predict(structure, members=True)
-    calculator = Calculator(POSTERIOR, device="cpu", members=True)
+@pytest.mark.parametrize("posterior", [POSTERIOR, SOLID], ids=["plain", "stress"])
+def test_results_are_those_of_predict(posterior, structure) -> None:
+    atoms, expected = structure.to_atoms(), posterior.predict(structure, members=True)
+    calculator = Calculator(posterior, device="cpu", members=True)
     calculator.calculate(atoms)
     found = calculator.results
     for what in ("energy", "forces"):
@@ -64,12 +65,14 @@ def test_results_are_those_of_predict(structure) -> None:
     np.testing.assert_allclose(found["forces_ensemble"].std(-1), found["forces_epistemic"], atol=1e-12)
     np.testing.assert_allclose(found["energy_ensemble"].std(-1), found["energy_epistemic"], atol=1e-9)
     if expected.stress is None:
-        assert not any("stress" in name for name in found)
+        assert not any("stress" in name or "pressure" in name for name in found)
     else:
         np.testing.assert_allclose(found["stress"], full_to_voigt(expected.stress), rtol=1e-9)
-        for part in ("std", "uncertainty", "epistemic"):
+        for part in ("std", "uncertainty", "epistemic", "aleatoric"):
             sigma = full_to_voigt(getattr(expected, f"stress_{part}"))
             np.testing.assert_allclose(found[f"stress_{part}"], sigma, rtol=1e-9)
+        for part in ("std", "epistemic", "aleatoric"):
+            assert found[f"pressure_{part}"] == pytest.approx(getattr(expected, f"pressure_{part}"), rel=1e-9)
         np.testing.assert_allclose(found["stress_ensemble"].std(-1), found["stress_epistemic"], atol=1e-12)
 
 
@@ -95,7 +98,7 @@ def test_energy_scales_reach_forces_stress_and_spread() -> None:
     three.calc = Calculator(larger, device="cpu")
     above = [atoms.get_potential_energy() - POSTERIOR.reference.total(atoms.numbers) for atoms in (one, three)]
     assert above[1] == pytest.approx(3 * above[0])
-    for name in ("forces", "stress", "forces_epistemic", "stress_uncertainty", "energy_epistemic"):
+    for name in ("forces", "stress", "forces_epistemic", "stress_epistemic", "energy_epistemic"):
         np.testing.assert_allclose(three.calc.results[name], 3 * one.calc.results[name], rtol=1e-9, atol=1e-13)
     np.testing.assert_allclose(three.calc.results["forces_aleatoric"], one.calc.results["forces_aleatoric"])
 

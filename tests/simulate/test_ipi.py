@@ -106,6 +106,7 @@ def test_extras_and_beads(deviation: str) -> None:
             assert extras["max_devi_f"] == pytest.approx(sigma.max(), rel=1e-8)
             assert extras["energy_std"] == pytest.approx(expected.energy_std, rel=1e-8)
             assert extras["energy_epistemic"] == pytest.approx(expected.energy_epistemic, rel=1e-8)
+            assert extras["pressure_std"] > 0
     protocol.end()
     thread.join(20)
     assert thread.problem is None

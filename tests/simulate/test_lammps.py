@@ -18,7 +18,7 @@ from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.lammps import LammpsPotential, attach, run_script
 from equibayes.simulate.lammps_library import open_lammps
 from equibayes.simulate.trust import Trust, atom_deviations
-from equibayes.units import KCAL_PER_MOL
+from equibayes.units import GPA, KCAL_PER_MOL
 from tests.samples import one_atom_cell, salt, silicon, slab, water
 from tests.simulate.lammps_parts import by_id, head, in_standard_form, quiet_lammps, thermo, write_data
 from tests.simulate.posteriors import ETHANOL, ethanol_start, random_posterior
@@ -32,7 +32,7 @@ def water_box() -> Atoms:
     return box
 
 
-POSTERIOR = random_posterior()
+POSTERIOR = random_posterior(stress_head=True)
 STRUCTURES = {
     "water": water().to_atoms(),
     "liquid water": water_box(),
@@ -96,7 +96,8 @@ def test_equal_to_the_calculator(name: str, tmp_path: Path) -> None:
     each = atom_deviations(expected["forces_uncertainty"])
     found = [lmp.extract_variable(v) for v in ("max_devi_f", "avg_devi_f", "min_devi_f", "energy_std")]
     np.testing.assert_allclose(found, [each.max(), each.mean(), each.min(), expected["energy_uncertainty"]], atol=1e-8)
-    if atoms.pbc.all():
+    if atoms.pbc.all():  # in bar
+        assert lmp.extract_variable("pressure_std") == pytest.approx(expected["pressure_std"] / GPA * 1e4, rel=1e-8)
         stress = Calculator(POSTERIOR, device="cpu").get_stress(atoms)
         expected_virial = -atoms.get_volume() * stress[[[0, 5, 4], [5, 1, 3], [4, 3, 2]]]
     elif not atoms.pbc.any():
@@ -109,6 +110,8 @@ def test_equal_to_the_calculator(name: str, tmp_path: Path) -> None:
         apart.pbc = True
         stress = Calculator(POSTERIOR, device="cpu").get_stress(apart)
         expected_virial = -apart.get_volume() * stress[[[0, 5, 4], [5, 1, 3], [4, 3, 2]]]
+        spread = calculated(apart)["pressure_std"] * apart.get_volume() / lmp.get_thermo("vol")
+        assert lmp.extract_variable("pressure_std") == pytest.approx(spread / GPA * 1e4, rel=1e-8), "of the box"
     np.testing.assert_allclose(virial, expected_virial, rtol=0, atol=1e-8)
 
 
@@ -138,6 +141,8 @@ def test_units_real(tmp_path: Path) -> None:
         np.testing.assert_allclose(by_id(real, name) * KCAL_PER_MOL, by_id(metal, name), rtol=0, atol=1e-10)
     for name in ("max_devi_f", "energy_std"):
         assert real.extract_variable(name) * KCAL_PER_MOL == pytest.approx(metal.extract_variable(name), rel=1e-12)
+    atmosphere = 1.01325  # bar
+    assert real.extract_variable("pressure_std") * atmosphere == pytest.approx(metal.extract_variable("pressure_std"))
     assert real.extract_variable("trust_hi") * KCAL_PER_MOL == pytest.approx(0.2, rel=1e-12)
 
 
@@ -156,7 +161,7 @@ def test_atoms_that_leave_the_cell(tmp_path: Path) -> None:
     assert (travelled**2).sum() > (atoms.cell.lengths() ** 2).max(), "else none left it"
     assert np.abs(moved.positions - atoms.positions - travelled).max() > 3, "else none came in again"
     np.testing.assert_allclose(by_id(lmp, "f"), calculated(moved)["forces"], rtol=0, atol=1e-8)
-    searches = potential.evaluator.lists[0].searches
+    searches = potential.share.evaluator.lists[0].searches
     assert searches < 60, "one for every quarter of an Å that all atoms move"
 
 
@@ -292,7 +297,7 @@ def test_stops_at_the_trust_level(tmp_path: Path) -> None:
 def test_sigma_that_is_no_number_stops(tmp_path: Path) -> None:
     """A deviation that is not finite is above every level."""
     samples = POSTERIOR.samples.clone()
-    broken = random_posterior()
+    broken = random_posterior(stress_head=True)
     broken = type(broken)(samples * float("nan"), broken.chain, broken.step, broken.network, broken.reference)
     lmp, _ = attached(tmp_path, STRUCTURES["water"], posterior=broken)
     lmp.command("run 0 post no")
@@ -413,7 +418,7 @@ def test_interrupt_ends_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def interrupted(_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(potential.evaluator, "sampled", interrupted)
+    monkeypatch.setattr(potential.share.evaluator, "sampled", interrupted)
     with pytest.raises(Exception, match="equibayes_stop"):
         lmp.commands_string("fix integrate all nve\nrun 50")
     assert isinstance(potential.failure, KeyboardInterrupt)

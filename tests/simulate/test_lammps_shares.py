@@ -12,15 +12,19 @@ import pytest
 import torch
 from ase import Atoms, units
 
+from equibayes.engine.native.compile import why_no_compiler
+from equibayes.engine.select import VARIABLE
+from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.lammps_library import threads_per_rank
-from equibayes.simulate.lammps_shares import place_of, shares, waiting
+from equibayes.simulate.lammps_shares import ATOMS_PER_RANK, divides_atoms, place_of, shares, waiting
 from equibayes.simulate.trust import atom_deviations
 from tests.samples import salt
 from tests.simulate.lammps_parts import head, in_standard_form, mpirun, write_data
 from tests.simulate.posteriors import random_posterior
 
+COMPILED = pytest.mark.skipif(bool(why_no_compiler()), reason=str(why_no_compiler()))
 ONE_GPU, OTHER_GPU = ("node1", "GPU-a"), ("node2", "GPU-a")
 
 
@@ -55,6 +59,18 @@ def test_ranks_that_wait_are_reported() -> None:
     assert "use 2 ranks with more --threads" in told
 
 
+def test_what_ranks_divide() -> None:
+    large = 2 * ATOMS_PER_RANK
+    assert divides_atoms("auto", 2, large, 8)
+    assert not divides_atoms("auto", 3, large, 8)
+    assert divides_atoms("auto", 9, 1000, 8), "samples would not be enough"
+    assert not divides_atoms("auto", 1, 100 * large, 8)
+    assert divides_atoms("atoms", 1, 1, 8)
+    assert not divides_atoms("samples", 64, large, 1)
+    with pytest.raises(InputError, match="divide=chains: must be auto, samples or atoms"):
+        divides_atoms("chains", 2, large, 8)
+
+
 def test_ranks_on_a_cpu_have_places_of_their_own() -> None:
     assert len({place_of(rank, torch.device("cpu")) for rank in range(3)}) == 3
 
@@ -86,18 +102,23 @@ import numpy as np, torch
 from equibayes.simulate.lammps import attach
 from equibayes.simulate.lammps_library import open_lammps, leave_ranks
 
-def broken(structure):
+def broken(*given):
     raise MemoryError("no room for a tensor")
 
 torch.set_num_threads(1)
 lmp = open_lammps(["-log", "none", "-screen", "none"])
 lmp.file("in.salt")
-potential = attach(lmp, "x.posterior", elements=["Cl", "Na"], deviation="epistemic", device="cpu", dtype=sys.argv[1])
-if sys.argv[2:] == [str(potential.ranks.rank)]:
-    potential.evaluator.sampled = broken
+dtype, divide = sys.argv[1:3]
+options = {"elements": ["Cl", "Na"], "deviation": "epistemic", "device": "cpu", "dtype": dtype, "divide": divide}
+potential = attach(lmp, "x.posterior", **options)
+if sys.argv[3:] == [str(potential.ranks.rank)]:
+    if divide == "samples":
+        potential.share.evaluator.sampled = broken
+    else:
+        potential.share.part.load = broken
 lmp.command("run 0 post no")
 failures = potential.ranks.gather(repr(potential.failure))
-own = 0 if potential.evaluator is None else len(potential.evaluator.ready.samples)
+own = 0 if potential.share.evaluator is None else len(potential.share.evaluator.ready.samples)
 shares = potential.ranks.gather(own)
 found = {name: lmp.get_thermo(name) for name in ("pe", "pxx", "pxy", "vol")}
 found |= {name: lmp.extract_variable(name) for name in ("max_devi_f", "energy_std")}
@@ -113,6 +134,11 @@ leave_ranks()
 """
 
 
+def in_precision(posterior: Posterior, dtype: str) -> Posterior:
+    network = replace(posterior.network, model_dtype=dtype)
+    return replace(posterior, network=network, samples=posterior.samples.to(getattr(torch, dtype)))
+
+
 def prepared(folder: Path, posterior: Posterior) -> Atoms:
     """A crystal, which is there for the program together with the posterior."""
     posterior.save(folder / "x.posterior")
@@ -123,7 +149,7 @@ def prepared(folder: Path, posterior: Posterior) -> Atoms:
 
 
 def computed(ranks: int, folder: Path, *words: str) -> dict[str, Any]:
-    """What the program prints; words: the precision, and the rank that fails, if any."""
+    """What the program prints; words: the precision, what is divided, and the rank that fails, if any."""
     done = mpirun(ranks, [sys.executable, "-c", PROGRAM, *words], folder)
     assert (done.returncode, done.stderr) == (0, "")
     found: dict[str, Any] = json.loads(done.stdout)
@@ -131,20 +157,34 @@ def computed(ranks: int, folder: Path, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "kind", "dtype", "sizes", "tolerance"),
-    [(3, "dropout", "float64", [1, 1, 2], 1e-8), (2, "plain", "float32", [2, 2], 1e-5)],
+    ("ranks", "kind", "dtype", "divide", "sizes", "tolerance"),
+    [
+        (3, "dropout", "float64", "auto", [1, 1, 2], 1e-8),
+        (2, "plain", "float32", "samples", [2, 2], 1e-8),
+        pytest.param(2, "plain", "float32", "atoms", [4, 4], 1e-8, marks=COMPILED),
+        pytest.param(3, "plain", "float32", "atoms", [4, 4, 4], 1e-8, marks=COMPILED),
+    ],
 )
-def test_real_ranks_evaluate_their_samples(
-    ranks: int, kind: str, dtype: str, sizes: list[int], tolerance: float, tmp_path: Path
+def test_real_ranks_evaluate_their_shares(
+    ranks: int,
+    kind: str,
+    dtype: str,
+    divide: str,
+    sizes: list[int],
+    tolerance: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Their results together are those of one process; in float32 by the compiled engine, if there is one."""
+    monkeypatch.setenv(VARIABLE, "auto" if dtype == "float32" else "reference")
     posterior = replace(random_posterior(4), dropout=0.2 if kind == "dropout" else 0.0)
+    posterior = in_precision(posterior, dtype)
     atoms = prepared(tmp_path, posterior)
-    found = computed(ranks, tmp_path, dtype)
-    assert (found["shares"], found["failures"]) == (sizes, ["None"] * ranks)
     calculator = Calculator(posterior, device="cpu", dtype=dtype)
     calculator.calculate(atoms)
     expected = calculator.results
+    found = computed(ranks, tmp_path, dtype, divide)
+    assert (found["shares"], found["failures"]) == (sizes, ["None"] * ranks)
     deviations = atom_deviations(expected["forces_epistemic"])
     assert deviations.min() > 100 * tolerance, "else nothing was tested"
     ids, devi_f, *forces = np.array(found["atoms"]).T
@@ -158,9 +198,14 @@ def test_real_ranks_evaluate_their_samples(
     np.testing.assert_allclose([found["pxx"], found["pxy"]], pressure, rtol=10 * tolerance)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_an_error_on_one_rank_is_known_to_all(rank: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rank", "divide"), [(0, "samples"), (1, "samples"), pytest.param(1, "atoms", marks=COMPILED)])
+def test_an_error_on_one_rank_is_known_to_all(
+    rank: int, divide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The others would wait for it, or go on without its samples."""
-    prepared(tmp_path, random_posterior(2))
-    found = computed(2, tmp_path, "float64", str(rank))
+    monkeypatch.setenv(VARIABLE, "auto")
+    posterior = in_precision(random_posterior(2), "float32")
+    prepared(tmp_path, posterior)
+    Calculator(posterior, device="cpu")  # compiles what the ranks need
+    found = computed(2, tmp_path, "float32", divide, str(rank))
     assert found["failures"] == [repr(RuntimeError(repr(MemoryError("no room for a tensor"))))] * 2

@@ -1,6 +1,7 @@
 """Molecular dynamics that watches itself: files, trust levels, what is not a number, and going on after a stop."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from ase.constraints import FixAtoms
 from ase.io import read as ase_read
 
 from equibayes.data import read
-from equibayes.data.structures import full_to_voigt
+from equibayes.data.stress import full_to_voigt
+from equibayes.engine.native.compile import why_no_compiler
+from equibayes.engine.native.target import engine_name
+from equibayes.engine.select import VARIABLE
 from equibayes.errors import InputError
 from equibayes.posterior.file import load
 from equibayes.run.progress import Silent
@@ -19,7 +23,7 @@ from equibayes.simulate import md
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.frames import read_frames, trajectory_frame
 from equibayes.simulate.integrators import Conditions
-from equibayes.simulate.log import COLUMNS, describe_step, read_log
+from equibayes.simulate.log import COLUMNS, columns_for, columns_in, describe_step, header, read_log
 from equibayes.simulate.md import MdResult, run_md
 from equibayes.simulate.observables import single_sample
 from equibayes.simulate.oracle import Query, Reply
@@ -270,7 +274,7 @@ def test_goes_on_bit_for_bit(tmp_path: Path, ensemble: str) -> None:
 @pytest.mark.parametrize("ensemble", ["npt", "npt-anisotropic"])
 def test_pressure_goes_on_bit_for_bit(tmp_path: Path, ensemble: str) -> None:
     conditions = Conditions(ensemble, 300.0, 1.0, tau=30.0, pressure=1.0, pressure_tau=100.0, seed=7)
-    posterior, start = random_posterior(2), salt().to_atoms()
+    posterior, start = random_posterior(2, stress_head=True), salt().to_atoms()
     start.set_cell(np.diag(start.cell.lengths()), scale_atoms=True)
 
     def go(name: str, steps: int, resume: bool = False) -> MdResult:
@@ -284,11 +288,15 @@ def test_pressure_goes_on_bit_for_bit(tmp_path: Path, ensemble: str) -> None:
     assert result.atoms.get_volume() != start.get_volume()
     assert "Lattice" in (tmp_path / "whole.xyz").read_text()
     log = read_log(tmp_path / "whole-md/md.log")
-    assert "volume Å³, pressure GPa, a Å, b Å, c Å" in (tmp_path / "whole-md/md.log").read_text()
+    assert "volume Å³, pressure GPa, a Å, b Å, c Å, pressure_std GPa" in (tmp_path / "whole-md/md.log").read_text()
     last = result.atoms
     assert log["volume"][-1] == pytest.approx(last.get_volume(), abs=1e-6)
     pressure = -np.trace(last.get_stress(voigt=False, include_ideal_gas=True)) / 3 / units.GPa
     assert log["pressure"][-1] == pytest.approx(pressure, abs=1e-5)
+    sigma = Calculator(posterior, device="cpu")
+    sigma.calculate(last)
+    assert log["pressure_std"][-1] == pytest.approx(sigma.results["pressure_std"] / units.GPa, abs=1e-5)
+    assert log["pressure_std"][-1] > 0.01
     lengths = [log[name][-1] for name in "abc"]
     np.testing.assert_allclose(lengths, last.cell.lengths(), atol=1e-6)
     assert (np.ptp(lengths / start.cell.lengths()) > 1e-6) == (ensemble == "npt-anisotropic")
@@ -346,6 +354,39 @@ def assert_same(path: Path, expected: Path) -> None:
     for name, array in second.memory.items():
         np.testing.assert_array_equal(first.memory[name], array)
     assert (first.rng, first.step, first.statistics) == (second.rng, second.step, second.statistics)
+
+
+@pytest.mark.skipif(bool(why_no_compiler()), reason=str(why_no_compiler()))
+def test_a_simulation_keeps_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One begun by the reference goes on with it where the compiled engine would be the default, to the same bits."""
+    network = replace(POSTERIOR.network, model_dtype="float32")
+    posterior, said = replace(POSTERIOR, network=network, samples=POSTERIOR.samples.float()), Told()
+
+    def go(name: str, steps: int, **options: Any) -> MdResult:
+        return run(tmp_path / name, steps, Calculator(posterior, device="cpu", k=2), display=said, **options)
+
+    go("whole.xyz", 10)
+    go("t.xyz", 5)
+    monkeypatch.setenv(VARIABLE, "auto")
+    assert Calculator(posterior, device="cpu").engine == engine_name()
+    assert go("t.xyz", 10, resume=True).engine == "reference"
+    assert_same(tmp_path / "t.xyz", tmp_path / "whole.xyz")
+    assert "engine reference" in (tmp_path / "t-md/md.log").read_text()
+    assert not said.lines
+    monkeypatch.setenv(VARIABLE, "native")
+    go("t.xyz", 12, resume=True)
+    assert "began with the engine reference and goes on with native-" in said.lines[0]
+    assert load_state(tmp_path / "t-md/state.safetensors", {}).engine == engine_name()
+
+
+class Told(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.lines.append(message)
 
 
 def test_what_came_after_the_state_is_forgotten(tmp_path: Path) -> None:
@@ -432,11 +473,22 @@ def test_example_of_the_docstring(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_trajectory_of_a_crystal_has_the_deviation_of_its_stress(tmp_path: Path) -> None:
     atoms = salt().to_atoms()
-    calculator = Calculator(random_posterior(2), device="cpu")
+    calculator = Calculator(random_posterior(2, stress_head=True), device="cpu")
     calculator.calculate(atoms)
     (tmp_path / "t.xyz").write_text(trajectory_frame(atoms, calculator.results, 0, 0.0))
     (frame,) = read_frames(tmp_path / "t.xyz")
-    for name in ("stress_std", "stress_epistemic"):
+    for name in ("stress_std", "stress_epistemic", "stress_aleatoric"):
         assert frame.info[name].dtype == np.float64
         np.testing.assert_allclose(full_to_voigt(frame.info[name]), calculator.results[name], rtol=1e-6)
     assert frame.info["stress_std"].max() > 0
+    assert frame.info["pressure_std"] == pytest.approx(calculator.results["pressure_std"], rel=1e-6)
+
+
+def test_a_log_of_a_version_without_the_deviation_of_the_pressure(tmp_path: Path) -> None:
+    """It is read, and goes on with the columns that it has."""
+    old = [name for name in columns_for("npt") if name != "pressure_std"]
+    values = " ".join("trusted" if name == "state" else "1" for name in old)
+    path = tmp_path / "md.log"
+    path.write_text(header(Trust(), "total", old) + values + "\n")
+    assert columns_in(path.read_text()) == old
+    assert read_log(path)["volume"].tolist() == [1.0]

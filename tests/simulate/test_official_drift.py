@@ -15,6 +15,8 @@ from equibayes.data import bundled_ethanol
 from equibayes.data.elements import atomic_number
 from equibayes.data.reference import EnergyReference
 from equibayes.data.structures import Structure
+from equibayes.engine.native.compile import why_no_compiler
+from equibayes.engine.select import VARIABLE
 from equibayes.network.official import convert_official
 from equibayes.posterior.file import Posterior
 from equibayes.simulate.calculator import Calculator
@@ -54,15 +56,19 @@ def as_posterior(model: torch.nn.Module) -> Posterior:
     return Posterior(samples, one, one, config, EnergyReference("given", shifts))
 
 
-def test_energy_is_conserved_no_worse_than_by_the_official_package() -> None:
-    """Change of the conserved energy from step to step in float32, mean over several starts; both keep their geometry
+def test_energy_is_conserved_no_worse_than_by_the_official_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change of the conserved energy from step to step in float32, mean over several starts; all keep their geometry
     in float64.
 
     Found: 0.30 ± 0.004 µeV for nine atoms, against 0.32 ± 0.02 µeV there (six starts, 100 steps); with geometry in
-    float32 it was 0.54.
+    float32 it was 0.54.  By the compiled engine 0.33 ± 0.04 in the five starts of this test, by the reference 0.32.
     """
     model = build(**ARGUMENTS)
-    calculators = {"ours": Calculator(as_posterior(model), device="cpu"), "official": Official(model)}
+    calculators: dict[str, AseCalculator] = {"official": Official(model)}
+    for engine in ["reference"] if why_no_compiler() else ["reference", "native"]:
+        monkeypatch.setenv(VARIABLE, engine)
+        calculators[engine] = Calculator(as_posterior(model), device="cpu")
+        assert calculators[engine].engine.startswith(engine)
     noise: dict[str, list[float]] = {name: [] for name in calculators}
     for frame in bundled_ethanol("test")[0:500:100]:
         starts = {}
@@ -71,11 +77,14 @@ def test_energy_is_conserved_no_worse_than_by_the_official_package() -> None:
             atoms.calc = calculator
             starts[name] = (atoms.get_potential_energy(), atoms.get_forces())
             noise[name].append(float(np.std(np.diff(shadow_energies(atoms, STEPS, TIMESTEP)))))
-        assert starts["ours"][0] == pytest.approx(starts["official"][0], abs=1e-4)
-        np.testing.assert_allclose(starts["ours"][1], starts["official"][1], atol=1e-4)
-    ours, official = (np.array(noise[name]) for name in ("ours", "official"))
-    # of the difference of two means; the spread over starts is about a sixth of the mean
-    error = float(np.sqrt((ours.var(ddof=1) + official.var(ddof=1)) / len(ours)))
-    assert error < 0.15 * official.mean(), "too few starts to tell"
-    assert ours.mean() < official.mean() + error, noise
-    assert ours.mean() < 1e-6, "eV"
+        for energy, forces in starts.values():
+            assert energy == pytest.approx(starts["official"][0], abs=1e-4)
+            np.testing.assert_allclose(forces, starts["official"][1], atol=1e-4)
+    official = np.array(noise.pop("official"))
+    for values in noise.values():
+        ours = np.array(values)
+        # of the difference of two means; the spread over starts is about a sixth of the mean
+        error = float(np.sqrt((ours.var(ddof=1) + official.var(ddof=1)) / len(ours)))
+        assert error < 0.15 * official.mean(), "too few starts to tell"
+        assert ours.mean() < official.mean() + error, noise
+        assert ours.mean() < 1e-6, "eV"

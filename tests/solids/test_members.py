@@ -10,7 +10,7 @@ from ase.build import bulk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equibayes.data.structures import full_to_voigt
+from equibayes.data.stress import full_to_voigt
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
 from equibayes.solids.elastic import strained

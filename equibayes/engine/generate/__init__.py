@@ -11,6 +11,10 @@ four *versions*,
     2  ẋ     the derivative of x along a direction v of the positions, v = −∂L/∂F:  Ė = Σ ∂L/∂F · F
     3  x̃     ∂(Ė + L_rest)/∂x, where L_rest is the rest of the loss (energies, deviations)
 
+Where the loss contains the stress S = ∂E/∂strain / V as well, the direction is joined by a strain ε = ∂L/∂S / V of the
+structure, so that Ė = Σ ∂L/∂F · F + Σ ∂L/∂S · S.  It enters where the vectors of pairs move, and nowhere else:
+ṙ_ij = v_j − v_i + ε r_ij.
+
 Since Ė depends on ẋ just as E depends on x, ∂Ė/∂ẋ = x̄, and version 1 serves twice.  A weight W of a linear y = x W
 has the gradient xᵀ ỹ + ẋᵀ ȳ.  The convolution is linear in each of x, Y and R, so all its passes are partial
 evaluations of one form:

@@ -63,7 +63,9 @@ def pair_gradient(d: Dialect) -> None:
 def pair_tangent(d: Dialect) -> None:
     """Ẏ and ṙ of every pair when atoms move along v: [pairs, width], ṙ behind the harmonics.
 
-    ṙ = u·v_pair,   u̇ = (v_pair − ṙ u)/r,   Ẏ_m = ∂Y_m/∂u · u̇
+    v_pair = v_j − v_i,   ṙ = u·v_pair,   u̇ = (v_pair − ṙ u)/r,   Ẏ_m = ∂Y_m/∂u · u̇
+
+    Where stress is learned, structures are strained by ε [structures, 3, 3] as well: v_pair = v_j − v_i + ε r u.
     """
     with d.kernel("pair_tangent"):
         d.let("first", d.load("ends + p*2", other=0))
@@ -72,6 +74,14 @@ def pair_tangent(d: Dialect) -> None:
         for i, axis in enumerate("xyz"):
             here, there = (d.load(f"direction + {atom}*3 + {i}", other=0.0) for atom in ("first", "second"))
             d.let(f"d{axis}", f"{there} - {here}")
+        if d.config.stress_head:
+            d.note("v_pair += ε r u")
+            d.let("strain_row", f"strain + {d.load('structure + first', other=0)}*9")
+            for i, axis in enumerate("xyz"):
+                along = total(
+                    f"{d.load(f'strain_row + {3 * i + k}', other=0.0)}*{other}" for k, other in enumerate("xyz")
+                )
+                d.add(f"d{axis}", f"r*({along})")
         d.let("length_dot", "dx*x + dy*y + dz*z")
         for axis in "xyz":
             d.let(f"d{axis}", f"(d{axis} - length_dot*{axis})/r")

@@ -1,4 +1,4 @@
-"""The radial network, forward to its last hidden layer and back, for value and slope together.
+"""The radial network, forward to its last hidden layer and back, for value and slope together, or for the value alone.
 
 Forward, with B and B' = dB/dr of the Bessel functions, hidden layers h_0 = B W_0, h_i = silu(h_{i−1}) W_i:
 
@@ -10,6 +10,13 @@ Backward, from ã and ã' of the last one:
 """
 
 from equibayes.engine.generate.dialect import Dialect
+
+
+def radial_values(d: Dialect) -> None:
+    """The values alone, for a pass that needs no slopes."""
+    with d.kernel("radial_values"):
+        _forward(d, slopes=False)
+        d.store("radial", f"a{d.config.radial_mlp_depth - 1}")
 
 
 def radial_hidden(d: Dialect) -> None:
@@ -30,18 +37,20 @@ def radial_backward(d: Dialect) -> None:
         d.store_radial_sums()
 
 
-def _forward(d: Dialect) -> None:
+def _forward(d: Dialect, *, slopes: bool = True) -> None:
     d.bessel()
     for i in range(d.config.radial_mlp_depth):
         value, slope = _inputs(i)
         precision = "PREC" if i else "FIRST_PREC"
         d.note(f"hidden layer {i}: h = a W, a = silu(h), and g = dh/dr, d = da/dr")
         d.let(f"h{i}", d.dot(value, f"w{i}", precision))
-        d.let(f"g{i}", d.dot(slope, f"w{i}", precision))
+        if slopes:
+            d.let(f"g{i}", d.dot(slope, f"w{i}", precision))
         d.let(f"s{i}", d.sigmoid(f"h{i}"))
         d.let(f"a{i}", f"h{i}*s{i}")
-        d.let(f"f{i}", f"s{i}*(1 + h{i}*(1 - s{i}))")
-        d.let(f"d{i}", f"f{i}*g{i}")
+        if slopes:
+            d.let(f"f{i}", f"s{i}*(1 + h{i}*(1 - s{i}))")
+            d.let(f"d{i}", f"f{i}*g{i}")
 
 
 def _back(d: Dialect) -> None:

@@ -22,7 +22,8 @@ PAIRS = {
     "geometry": "const Given* vector, Real* unit, float* harmonics, const Given* positions, const int* ends, "
     "const Given* shift, const int* order",
     "pair_gradient": "const Real* unit, const float* edge, Real* results",
-    "pair_tangent": "const Real* unit, const int* ends, const float* direction, float* results",
+    "pair_tangent": "const Real* unit, const int* ends, const float* direction, const int* structure, const float* strain, "
+    "float* results",
 }
 """Arguments of the functions of pairs, before the range of pairs."""
 

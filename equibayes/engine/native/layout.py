@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN
+from equibayes.bayes.heads import HIDDEN
 from equibayes.bayes.model import StochasticModel
 from equibayes.network.config import NetworkConfig
 from equibayes.network.irreps import SCALAR, Irrep, LayerPlan
@@ -74,7 +74,7 @@ class WeightMemory:
     """The forward weights of a chain: each parameter in padded rows, `size` floats in all."""
 
     def __init__(self, model: StochasticModel, width: int) -> None:
-        self.padding = Padding(model.config, model.network.layers, width)
+        self.padding, self.heads = Padding(model.config, model.network.layers, width), model.heads
         self.matrices: dict[str, Matrix] = {}
         self.size = self.back_size = 0
         places = []
@@ -122,7 +122,7 @@ class WeightMemory:
                 found[f"{name}.linear_2.{irrep}"] = (1, rows, [size, *gates])
                 if irrep in layer.self_connection:
                     found[f"{name}.self_connection.{irrep}"] = (types, [layer.inputs[irrep]], [size, *gates])
-        for head in (FORCE_HEAD, ENERGY_HEAD):
+        for head in self.heads:
             sizes = [config.channels[0], *HIDDEN]
             for i, (inner, width) in enumerate(zip(sizes, HIDDEN)):
                 found[f"{head}.weight{i}"] = (1, [inner], [width])

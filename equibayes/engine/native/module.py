@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN
+from equibayes.bayes.heads import HIDDEN
 from equibayes.bayes.model import StochasticModel
 from equibayes.engine.generate.arena import LayerArena
 from equibayes.engine.generate.convolution import collect, give
 from equibayes.engine.generate.gate import gate
 from equibayes.engine.generate.offsets import columns, harmonics, width
 from equibayes.engine.generate.pairs import geometry, pair_gradient, pair_tangent
-from equibayes.engine.generate.radial import radial_backward, radial_hidden
+from equibayes.engine.generate.radial import radial_backward, radial_hidden, radial_values
 from equibayes.engine.native.compile import build
 from equibayes.engine.native.dialect import CppDialect
 from equibayes.engine.native.layout import ALIGNED, Matrix, WeightMemory
@@ -94,8 +94,8 @@ def _pairs(config: NetworkConfig) -> str:
 
 
 def _radial(config: NetworkConfig) -> str:
-    forward = _function(config, "radial_hidden", radial_hidden)
-    return _namespace(forward + "\n\n" + _function(config, "radial_backward", radial_backward))
+    equations = (radial_values, radial_hidden, radial_backward)
+    return _namespace("\n\n".join(_function(config, each.__name__, each) for each in equations))
 
 
 def _namespace(text: str) -> str:
@@ -127,6 +127,7 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
         "CHANNELS": config.channels[0],
         "FEATURES": features,
         "EMBEDDING_ROW": padding.size(config.embedding_channels),
+        "HEAD_COUNT": len(model.heads),
         "HIDDEN_1": padding.size(HIDDEN[0]),
         "HIDDEN_2": padding.size(HIDDEN[1]),
     }
@@ -158,7 +159,7 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
     lines += ["constexpr Layer LAYER[] = {", *(f"    {entry}," for _, entry in own), "};"]
     lines += [
         "constexpr Head HEADS[] = {",
-        *(f"    {_head(memory, name)}," for name in (FORCE_HEAD, ENERGY_HEAD)),
+        *(f"    {_head(memory, name)}," for name in model.heads),
         "};",
     ]
     lines += [f"constexpr Range SUMMED[] = {_braces(_summed(memory))};"]
@@ -166,7 +167,8 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
     lines += ["constexpr BackMatrix BACK_MATRICES[] = {"]
     with_back = [m for m in memory.matrices.values() if m.back >= 0]
     lines += [f"    {_braces([m.place, m.back, m.blocks, m.rows, m.columns])}," for m in with_back] + ["};"]
-    radial = "struct Radial;\nvoid radial_hidden(Radial& radial);\nvoid radial_backward(Radial& radial);"
+    names = ("radial_values", "radial_hidden", "radial_backward")
+    radial = "\n".join(["struct Radial;", *(f"void {name}(Radial& radial);" for name in names)])
     head = '#pragma once\n#include "layer.h"\n#include "pairs.h"\n\n'
     return head + _namespace("\n\n".join(["\n".join(lines), radial, _pairs(config)]))
 

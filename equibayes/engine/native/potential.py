@@ -30,16 +30,16 @@ class NativePotential:
         frames = indices.expand(chains, -1).contiguous()
         mask = None if feature_mask is None else feature_mask.contiguous()
         scale = potential.data_size / batch
-        seen = torch.zeros(chains, 4, dtype=torch.float64)
+        seen = torch.zeros(chains, 5, dtype=torch.float64)
         module.library.potential_run(
             ctypes.byref(self._data), ctypes.c_int64(chains), ctypes.c_int64(batch), int(potential.objective == "squares"),
             _address(frames), _address(weights), _address(mask), ctypes.c_double(scale), _address(gradient), _address(seen),
             ctypes.c_int64(torch.get_num_threads()),
         )  # fmt: skip
-        log_p, wrong, sigma, count = seen.unbind(1)
+        log_p, weighted, wrong, sigma, count = seen.unbind(1)
         return Evaluation(
             gradient=gradient[:, places] * factors + potential.prior.gradient(position),
-            potential=potential.prior.neg_log_density(position).double() - scale * log_p,
+            potential=potential.prior.neg_log_density(position).double() - scale * weighted,
             log_likelihood=log_p / batch,
             force_mae=(wrong / count).to(position),
             force_sigma=(sigma / count).to(position),

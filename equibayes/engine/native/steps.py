@@ -15,7 +15,7 @@ import torch
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.bayes.prior import LOG_2PI, CentredNormal, Flat
 from equibayes.data.resident import ResidentData
-from equibayes.engine.native.target import target
+from equibayes.engine.native.target import engine_name
 from equibayes.engine.table import step_table
 from equibayes.sampling import sghmc
 from equibayes.sampling.basis import DECAY, SHRINKAGE, Blocks
@@ -37,7 +37,9 @@ class DataView(ctypes.Structure):
 
     _fields_ = (
         *_fields(ctypes.c_int64, "frames atoms slots"),
-        *_fields(ctypes.c_void_p, "species sender reverse structure num_atoms vector energy forces"),
+        *_fields(
+            ctypes.c_void_p, "species sender reverse structure num_atoms vector energy forces volume stress weight"
+        ),
     )
 
 
@@ -155,7 +157,7 @@ class NativeStepper:
         average: MovingAverage | None = None,
     ) -> None:
         """average: a moving average of the weights to keep."""
-        self.engine = f"native-{target().name}"  # the width of a vector decides in which order sums are made
+        self.engine = engine_name()
         self.potential, self.state, self.key, self.config, self.average = potential, state, key, config, average
         model, chains = potential.model, len(key.chains)
         self.library = module.library
@@ -169,7 +171,7 @@ class NativeStepper:
         words = [identity & 0xFFFFFFFF for identity in key.chains]
         self.identities = torch.tensor(words, dtype=torch.int64)
         self.gradient = torch.zeros_like(state.position)
-        self.seen = torch.zeros(chains, 5, dtype=torch.float64)
+        self.seen = torch.zeros(chains, 6, dtype=torch.float64)
         self.data, self._kept = view_of_data(potential.data)
         self._chains: dict[int, int] = {}
         self._thread = ThreadPoolExecutor(1, "equibayes steps")
@@ -240,10 +242,10 @@ class NativeStepper:
         return ctypes.c_void_p(self._chains[batch])
 
     def _evaluation(self, batch: int) -> Evaluation:
-        log_p, wrong, sigma, atoms, prior = self.seen.clone().unbind(1)
+        log_p, weighted, wrong, sigma, atoms, prior = self.seen.clone().unbind(1)
         return Evaluation(
             gradient=self.gradient.clone(),
-            potential=prior + self.prior.constant - self.potential.data_size / batch * log_p,
+            potential=prior + self.prior.constant - self.potential.data_size / batch * weighted,
             log_likelihood=log_p / batch,
             force_mae=(wrong / atoms).to(self.gradient),
             force_sigma=(sigma / atoms).to(self.gradient),
@@ -258,4 +260,9 @@ def view_of_data(data: ResidentData) -> tuple[Any, list[torch.Tensor]]:
         name: getattr(frames, name).contiguous()
         for name in ("species", "sender", "reverse", "structure", "num_atoms", "vector")
     } | {"energy": data.energy.contiguous(), "forces": data.forces.contiguous()}
+    tensors["volume"] = frames.volume.double().contiguous()
+    if data.stress is not None:
+        tensors["stress"] = data.stress.contiguous()
+    if data.weight is not None:
+        tensors["weight"] = data.weight.contiguous()
     return view(DataView, frames=count, atoms=atoms, slots=slots, **tensors), list(tensors.values())

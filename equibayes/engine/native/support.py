@@ -12,6 +12,4 @@ def why_not(config: NetworkConfig, device: torch.device | str, dtype: torch.dtyp
         return "it is for CPUs"
     if dtype != torch.float32 or config.model_dtype != "float32":
         return "it works in float32 only"
-    if config.stress_head:
-        return "stress is learned"
     return why_no_compiler()

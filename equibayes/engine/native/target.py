@@ -44,6 +44,11 @@ def target() -> Target:
     return TARGETS[wanted]
 
 
+def engine_name() -> str:
+    """Of the engine, in records: the width of a vector decides in which order sums are made."""
+    return f"native-{target().name}"
+
+
 @cache
 def best() -> str:
     """The widest vectors of this CPU."""

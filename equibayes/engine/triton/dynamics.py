@@ -14,10 +14,8 @@ from equibayes.engine.triton.memory import Shape, padded
 from equibayes.engine.triton.pack import pack
 from equibayes.engine.triton.pairs import pairs_of
 from equibayes.engine.triton.passes import prediction_passes
+from equibayes.engine.triton.virial import SHARES
 from equibayes.network.weights import Weights
-
-VIRIAL_SHARES = 16
-"""Programs that add up the virial of a chain."""
 
 
 class TritonDynamics:
@@ -52,9 +50,10 @@ class TritonDynamics:
         self.shift = torch.zeros(shape.pairs, 3, dtype=torch.float64, device=self.device)
         self.positions = torch.zeros(nodes, 3, dtype=torch.float64, device=self.device)
         # in pinned memory of the host, so that upload and download are part of the recorded work
-        on_gpu, size = self.device.type == "cuda", 2 + 4 * nodes + 6 * VIRIAL_SHARES
+        on_gpu, size = self.device.type == "cuda", 3 + 4 * nodes + 6 * SHARES
         self.asked = torch.zeros(nodes, 3, dtype=torch.float64, pin_memory=on_gpu)
-        self.found = torch.zeros(chains, size, dtype=torch.float64, pin_memory=on_gpu)
+        # the last number, of the stress, stays NaN where that is not learned
+        self.found = torch.full((chains, size), torch.nan, dtype=torch.float64, pin_memory=on_gpu)
         self.evaluate = Capture(self._evaluate, self.device)
 
     @property
@@ -82,13 +81,13 @@ class TritonDynamics:
             torch.cuda.current_stream(self.device).synchronize()
         shape = self.passes.shape
         found = self.found.numpy().copy()
-        deviations, forces, virial = np.split(found[:, 2:], [shape.nodes, 4 * shape.nodes], axis=1)
+        deviations, forces, virial = np.split(found[:, 2:-1], [shape.nodes, 4 * shape.nodes], axis=1)
         return DynamicsOutput(
             energy=found[:, 0],
             log_sigma_energy=found[:, 1],
-            virial=virial.reshape(-1, VIRIAL_SHARES, 6).sum(1)[:, [[0, 3, 4], [3, 1, 5], [4, 5, 2]]],
+            virial=virial.reshape(-1, SHARES, 6).sum(1)[:, [[0, 3, 4], [3, 1, 5], [4, 5, 2]]],
             log_sigma_forces=deviations,
-            log_sigma_virial=np.full(len(found), np.nan),
+            log_sigma_virial=found[:, -1],
             forces=forces.reshape(-1, shape.nodes, 3),
         )
 
@@ -99,8 +98,8 @@ class TritonDynamics:
         passes.move(self.positions, self.shift)
         passes.propagate()
         at_once = 128 if shape.pairs < 2048 else 1024
-        pack[(shape.chains, 1 + VIRIAL_SHARES + cdiv(shape.nodes, at_once))](
+        pack[(shape.chains, 1 + SHARES + cdiv(shape.nodes, at_once))](
             passes.energies, passes.deviations, passes.pull, graph.pair, graph.degree, graph.vector, passes.unit, graph.order,
-            self.found, shape.nodes, shape.slots, shape.pairs, shape.chains, VIRIAL_SHARES, self.found.shape[1],
-            R_MAX=self.model.config.r_max, BLOCK=at_once, num_warps=4 if at_once == 128 else 8,
+            self.found, shape.nodes, shape.slots, shape.pairs, shape.chains, SHARES, self.found.shape[1],
+            STRESS=self.model.learns_stress, R_MAX=self.model.config.r_max, BLOCK=at_once, num_warps=4 if at_once == 128 else 8,
         )  # fmt: skip

@@ -29,6 +29,18 @@ CONVOLUTION = """
     pair += chain*graph_nodes*slots + n*slots
     count = tl.load(degree + chain*graph_nodes + n)"""
 
+STRAINED = """
+@triton.jit(do_not_specialize=["pairs", "nodes", "structures", "graph_pairs"])
+def pair_tangent(unit, ends, direction, structure, strain, out, pairs, nodes, structures, graph_pairs, BLOCK: tl.constexpr):
+    p = (tl.program_id(0)*BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    chain = tl.program_id(1).to(tl.int64)
+    valid = p < pairs
+    unit += chain*graph_pairs*4
+    ends += chain*graph_pairs*2
+    direction += chain*nodes*3
+    strain += chain*structures*9"""
+"""The head of pair_tangent where stress is learned."""
+
 HEADS = {
     "geometry": """
 @triton.jit(do_not_specialize=["pairs"])
@@ -100,5 +112,6 @@ def gate_{number}(arena, x, z, version, apart, nodes, chain_arena, MODE: tl.cons
 
 def head(name: str, number: int, config: NetworkConfig, layer: LayerPlan | None) -> list[str]:
     """Lines from the decorator on."""
-    text = HEADS[name].format(number=number, columns=columns(layer) if layer else 0, harmonics=harmonics(config.l_max))
+    text = STRAINED if name == "pair_tangent" and config.stress_head else HEADS[name]
+    text = text.format(number=number, columns=columns(layer) if layer else 0, harmonics=harmonics(config.l_max))
     return text.strip("\n").splitlines()

@@ -1,4 +1,4 @@
-"""The kernel of the likelihood of energies and forces, with its derivatives.
+"""The kernel of the likelihood of energies and forces, with its derivatives; that of the stress is in virial.py.
 
 L = −N/|batch| Σ ln p, without the prior.  With z = (label − mean)/σ of an energy or force component and s = ln σ:
 

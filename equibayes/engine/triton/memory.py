@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from triton import cdiv
 
-from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD
 from equibayes.bayes.model import StochasticModel
 from equibayes.engine import generate
 from equibayes.engine.generate.arena import LayerArena
@@ -70,11 +69,14 @@ class Memory:
         precision: str = "float32",
         lean: bool = False,
         masked: bool = False,
+        strained: int = 0,
     ) -> None:
         """masked: features are multiplied by `mask` before readout and heads read them (dropout).
+        strained: structures of a group whose strains (see generate) the gradient takes into account, or 0.
         lean: keep the radial weights of one layer at a time and compute them twice, for many thousand atoms."""
-        self.network, self.shape, self.device = model.network, shape, torch.device(device)
-        self.training, self.lean, self.masked = training, lean, masked
+        self.network, self.heads = model.network, model.heads
+        self.shape, self.device = shape, torch.device(device)
+        self.training, self.lean, self.masked, self.strained = training, lean, masked, strained
         self.precision, self.gradient_precision = PRECISIONS[precision]
         self.tuning = Tuning.best(precision, shape.nodes * shape.chains, narrow=narrow(self.device))
         self.places = WeightPlaces(model.layout)
@@ -131,12 +133,14 @@ class Memory:
         self.pull = self._zeros(chains, pairs, 3)
         self.forces = self._zeros(chains, nodes, 3)
         self.energies = self._zeros(chains, nodes)
-        self.deviations = self._zeros(2, chains, nodes)
+        self.deviations = self._zeros(len(self.heads), chains, nodes)
         self.mask = self._zeros(chains, nodes, config.channels[0]) if self.masked else self.pull
         self.tangents = self._zeros(chains, pairs, row) if self.training else self.pull
         if self.training:
             self.direction = self._zeros(chains, nodes, 3)
-            self.deviation_tilde = self._zeros(2, chains, nodes)
+            self.strain = self._zeros(chains, max(1, self.strained), 3, 3)
+            self.structure = self._zeros(nodes, dtype=torch.int32)  # that each atom belongs to
+            self.deviation_tilde = self._zeros(len(self.heads), chains, nodes)
             self.energy_bar = self._zeros(chains, nodes)
             self.radial_tilde = self._zeros(chains, 4 * pairs * sum(self.columns))
             self.hidden_tilde = self._zeros(chains, len(layers), 2, pairs, self.width)
@@ -196,9 +200,7 @@ class Memory:
         blocks.append((self.places.of["bessel"], config.num_bessels))
         places = [place for first, size in blocks for place in range(first, first + size)]
         self.radial_places = torch.tensor(places, dtype=torch.int32, device=self.device)
-        names = [
-            f"{head}.{kind}{i}" for head in (FORCE_HEAD, ENERGY_HEAD) for i in range(3) for kind in ("weight", "bias")
-        ]
+        names = [f"{head}.{kind}{i}" for head in self.heads for i in range(3) for kind in ("weight", "bias")]
         self.head_places = torch.tensor([self.places.of[name] for name in names], dtype=torch.int64, device=self.device)
 
     def _table(self, jobs: list[Job]) -> torch.Tensor:

@@ -20,6 +20,7 @@ from equibayes.network.weights import Weights
 class TritonModel:
     """Predictions of a `StochasticModel` for K weight sets on graphs that all chains share."""
 
+    engine = "triton"
     fused = True
 
     def __init__(
@@ -39,6 +40,9 @@ class TritonModel:
 
     def dynamics(self, weights: Weights, graph: Graph) -> TritonDynamics:
         return TritonDynamics(self.model, weights, graph, self.precision, self.prepare)
+
+    def part(self, weights: Weights) -> None:
+        return None
 
     def forward(self, weights: Weights, graph: Graph, *, feature_mask: torch.Tensor | None = None) -> ModelOutput:
         """As `StochasticModel.forward`, not differentiable."""
@@ -93,9 +97,15 @@ class TritonModel:
             stress=(virial / graph.volume[..., None, None].double()).to(passes.forces),
             log_sigma_energy=log_mean_exp(deviations[1], graph),
             log_sigma_forces=deviations[0],
-            log_sigma_stress=deviations.new_full((chains, structures), torch.nan),
+            log_sigma_stress=self._log_sigma_stress(deviations, graph),
             features=last.reshape(chains, nodes, -1)[:, place],
         )
+
+    def _log_sigma_stress(self, deviations: torch.Tensor, graph: Graph) -> torch.Tensor:
+        """[K, B] from the heads [3, K, N]; NaN where stress is not learned, or there is no volume."""
+        if not self.model.learns_stress:
+            return deviations.new_full((deviations.shape[1], graph.num_structures), torch.nan)
+        return log_mean_exp(deviations[2], graph) - (graph.volume / graph.num_atoms).log().to(deviations)
 
 
 def has_room(made: Shape, asked: Shape) -> bool:

@@ -63,7 +63,7 @@ class Passes(Memory):
             self._collect(number, dual=False)
             self._linear(self.after[number], 0, typed=True)
             self._gate(number, 0)
-        readout.readout[(cdiv(shape.nodes, 32), shape.chains, 3)](
+        readout.readout[(cdiv(shape.nodes, 32), shape.chains, 1 + len(self.heads))](
             self.arena, self.weights, self.head_places, self.graph.species, self.energy_scale, self.mask, self.energies,
             self.deviations, shape.nodes, self.last, self.version, self.places.of["readout"], self.places.of.get("shift", 0),
             self.arena.stride(0), self.places.size, self.graph_nodes, log(KCAL_PER_MOL), chains=shape.chains,
@@ -85,12 +85,13 @@ class Passes(Memory):
     def differentiate(self) -> None:
         """Versions 2 and 3 and from them the gradient of the loss by the weights, as several partial sums.
 
-        `direction`, `deviation_tilde` and `energy_bar` are the derivatives of the loss (see likelihood.py).
+        `direction`, `strain`, `deviation_tilde` and `energy_bar` are the derivatives of the loss (see likelihood.py).
         """
         shape = self.shape
+        strained, sizes = ([self.structure, self.strain], [self.strained]) if self.strained else ([], [])
         self.generated.pair_tangent[(cdiv(shape.pairs, 64), shape.chains)](
-            self.unit, self.graph.ends, self.direction, self.tangents, shape.pairs, shape.nodes, self.graph_pairs, BLOCK=64,
-            num_warps=2,
+            self.unit, self.graph.ends, self.direction, *strained, self.tangents, shape.pairs, shape.nodes, *sizes,
+            self.graph_pairs, BLOCK=64, num_warps=2,
         )  # fmt: skip
         for number in range(len(self.arenas)):
             if number:
@@ -216,7 +217,7 @@ class Passes(Memory):
         )  # fmt: skip
         place = self.places.of["readout"]
         with self._aside():
-            readout.readout_gradient[(self.parts, shape.chains, 2)](
+            readout.readout_gradient[(self.parts, shape.chains, len(self.heads))](
                 *inputs, self.gradient, shape.nodes, self.last, self.version, place, self.places.of.get("shift", 0), types,
                 cdiv(shape.nodes, rows * self.parts), self.arena.stride(0), self.places.size, self.places.size,
                 self.gradient.stride(0), self.graph_nodes, shape.chains, SHIFTED="shift" in self.places.of,
@@ -224,7 +225,7 @@ class Passes(Memory):
             )  # fmt: skip
         readout.readout_tilde[(cdiv(shape.nodes, rows), shape.chains)](
             *inputs, shape.nodes, self.last, self.version, place, self.arena.stride(0), self.places.size, self.graph_nodes,
-            shape.chains, **common,
+            shape.chains, HEADS=len(self.heads), **common,
         )  # fmt: skip
 
     def _node_gradients(self) -> None:

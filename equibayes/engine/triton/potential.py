@@ -4,11 +4,13 @@ import torch
 from triton import cdiv, next_power_of_2
 
 from equibayes.bayes.potential import Evaluation, Potential
+from equibayes.data.resident import ResidentData
 from equibayes.engine.triton import minibatch
 from equibayes.engine.triton.likelihood import likelihood
 from equibayes.engine.triton.memory import Shape
 from equibayes.engine.triton.pairs import pairs_of
 from equibayes.engine.triton.passes import Passes
+from equibayes.engine.triton.virial import SHARES, frame_virials, stress_likelihood
 
 
 class TritonPotential:
@@ -30,7 +32,14 @@ class TritonPotential:
         self.scale = len(data) / batch
         shape = Shape(chains, chains, self.atoms * batch, self.slots, self.pair_rows * batch)
         masked = potential.dropout is not None
-        self.passes = Passes(model, shape, device=device, training=True, precision=precision, masked=masked)
+        strained = batch if model.learns_stress else 0
+        self.passes = Passes(
+            model, shape, device=device, training=True, precision=precision, masked=masked, strained=strained
+        )
+        if strained:  # rows a·B + b
+            self.passes.structure.copy_(torch.arange(shape.nodes) % batch)
+            self.volumes, self.stresses = data.frames.volume[:, 0].double(), stress_labels(data)
+            self.virials = torch.zeros(chains, batch, SHARES, 6, dtype=torch.float64, device=device)
         self.frames = torch.zeros(steps, chains, batch, dtype=torch.int32, device=device)
         self.counter = torch.zeros(1, dtype=torch.int64, device=device)
         self.summary = torch.zeros(chains, batch, 4, dtype=torch.float64, device=device)
@@ -62,7 +71,23 @@ class TritonPotential:
             self.scale, chains=chains, SQUARES=self.potential.objective == "squares",
             ATOMS=max(16, next_power_of_2(self.atoms)), num_warps=1,
         )  # fmt: skip
+        if passes.strained:
+            self._add_stress()
         passes.differentiate()
+
+    def _add_stress(self) -> None:
+        """The likelihood of the stress, after that of energies and forces."""
+        passes, batch, chains = self.passes, self.batch, self.passes.shape.chains
+        frame_virials[(batch, chains, SHARES)](
+            passes.graph.vector, passes.pull, passes.unit, self.virials, self.pair_rows, batch, SHARES,
+            R_MAX=self.potential.model.config.r_max, BLOCK=128,
+        )  # fmt: skip
+        stress_likelihood[(batch, chains)](
+            self.frames, self.counter, self.counts, self.volumes, self.stresses, self.virials, passes.deviations[2],
+            passes.strain, passes.deviation_tilde[2], self.summary, self.atoms, batch, self.scale, chains,
+            SQUARES=self.potential.objective == "squares", ATOMS=max(16, next_power_of_2(self.atoms)), SHARES=SHARES,
+            num_warps=1,
+        )  # fmt: skip
 
     def draw_mask(self, first_step: torch.Tensor, identities: torch.Tensor) -> None:
         """The dropout mask of the step that the counter points to, `first_step` being where the minibatches begin."""
@@ -86,3 +111,10 @@ class TritonPotential:
             force_mae=(wrong.sum(1) / count.sum(1)).to(gradient),
             force_sigma=(sigma.sum(1) / count.sum(1)).to(gradient),
         )
+
+
+def stress_labels(data: ResidentData) -> torch.Tensor:
+    """[F, 6] xx, yy, zz, xy, xz, yz in eV/Å³; NaN without a label."""
+    if data.stress is None:
+        return data.energy.new_full((len(data), 6), torch.nan)
+    return data.stress[:, [0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]].double().contiguous()

@@ -50,8 +50,8 @@ def readout(
 ):  # fmt: skip
     """E_i = scale · (x·w + b) and ln σ of every atom, and where the adjoint pass begins: x̄ = scale · w.
 
-    SHIFTED: b is that of the species, otherwise 0.  deviations [2, chains, nodes]: ln σ_F and the energy head of each
-    atom.  Separate programs for each head and for the energy.
+    SHIFTED: b is that of the species, otherwise 0.  deviations [heads, chains, nodes]: ln σ_F and what the other heads
+    say of each atom.  Separate programs for each head and for the energy.
     """
     n = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     chain = tl.program_id(1).to(tl.int64)
@@ -94,7 +94,7 @@ def _head_backward(x, s, w0, b0, w1, b1, w2, PREC: tl.constexpr):
 def readout_tilde(
     arena, weights, places, species, energy_scale, feature_mask, deviation_tilde, energy_bar, nodes, start, version, readout_place,
     chain_arena, chain_weights, graph_nodes, chains, WIDTH: tl.constexpr, WIDE: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr,
-    MASKED: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
+    MASKED: tl.constexpr, HEADS: tl.constexpr, PREC: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Where version 3 begins: x̃ = scale ∂L/∂E w + the contribution of the heads."""
     n = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
@@ -106,7 +106,7 @@ def readout_tilde(
     scale = tl.load(energy_scale + tl.load(species + chain * graph_nodes + n, mask=valid, other=0))
     e = tl.load(energy_bar + chain * nodes + n, mask=valid, other=0.0) * scale
     total = e[:, None] * tl.load(weights + readout_place + c, mask=c < WIDTH, other=0.0)[None, :]
-    for head in tl.static_range(2):
+    for head in tl.static_range(HEADS):
         w0, b0, w1, b1, w2, b2 = _load_head(weights, places, head, WIDTH, WIDE, H1, H2)
         s = tl.load(deviation_tilde + (head * chains + chain) * nodes + n, mask=valid, other=0.0)
         h0, h1, k0, k1 = _head_backward(x, s, w0, b0, w1, b1, w2, PREC)

@@ -18,8 +18,6 @@ def why_not(config: NetworkConfig, device: torch.device | str, dtype: torch.dtyp
         return "the triton package is missing (pip install equibayes[gpu])"
     if dtype != torch.float32:
         return "they work in float32 only"
-    if config.stress_head:
-        return "stress is learned"
     sizes = [*config.channels, config.embedding_channels, config.radial_mlp_width]
     if any(size % 16 for size in sizes):
         return "numbers of features and radial_mlp_width must be multiples of 16"

@@ -9,6 +9,7 @@ from equibayes.evaluation.figures.drawing import Drawing, slug
 from equibayes.evaluation.figures.outliers import error_of_remaining, roc_curves
 from equibayes.evaluation.figures.run import learning_history, probe_traces
 from equibayes.evaluation.figures.sets import by_sample_count, by_species
+from equibayes.evaluation.figures.stress import parity_of_stress
 
 __all__ = [
     "Drawing",
@@ -18,6 +19,7 @@ __all__ = [
     "error_of_remaining",
     "histogram_of_forces",
     "learning_history",
+    "parity_of_stress",
     "probe_traces",
     "reliability_diagram",
     "roc_curves",

@@ -6,18 +6,27 @@ import numpy as np
 
 from equibayes.evaluation.calibration_metrics import calibration_curve, places
 from equibayes.evaluation.evaluated import Evaluated
-from equibayes.evaluation.figures.curves import energies, force_components, judged, quantile_bands, quantity_of
+from equibayes.evaluation.figures.curves import (
+    STRESS,
+    energies,
+    force_components,
+    judged,
+    quantile_bands,
+    quantity_of,
+    stress_elements,
+)
 from equibayes.evaluation.figures.drawing import Drawing, slug
 from equibayes.evaluation.figures.outliers import FEWEST, short
-from equibayes.evaluation.figures.style import MEV, colour, figure, log_ticks, series, styled
+from equibayes.evaluation.figures.style import colour, figure, log_ticks, series, styled
 
 # |error| of a Gaussian lies below these multiples of σ in 50, 68 and 95 of 100 cases
 _LEVELS = {0.5: 0.6745, 0.6827: 1.0, 0.95: 1.96}
 
 
 def reliability_diagram(results: Sequence[Evaluated]) -> Drawing | None:
-    """How many errors lie within the interval that should hold a given share; forces, and energies where labelled."""
-    quantities = [("forces", [force_components(r) for r in results]), ("energies", [energies(r) for r in results])]
+    """How many errors lie within the interval that should hold a given share; forces, energies and stress."""
+    parts_of = {"forces": force_components, "energies": energies, "stress": stress_elements}
+    quantities = [(what, [find(result) for result in results]) for what, find in parts_of.items()]
     quantities = [(what, parts) for what, parts in quantities if any(len(p) >= FEWEST for p in parts)]
     if not quantities:
         return None
@@ -46,12 +55,16 @@ def reliability_diagram(results: Sequence[Evaluated]) -> Drawing | None:
     return Drawing("reliability", f"Reliability diagram. {'; '.join(said)}.", drawn)
 
 
-def sigma_against_error(result: Evaluated) -> Drawing | None:
-    """Quantiles of |error| in bins of equal σ, and those of a Gaussian of that σ; None with too few labels."""
-    parts, quantity = judged(result), quantity_of(result)
+def sigma_against_error(result: Evaluated, *, stress: bool = False) -> Drawing | None:
+    """Quantiles of |error| in bins of equal σ, and those of a Gaussian of that σ; None with too few labels.
+
+    stress: of the stress instead of what the set is judged by
+    """
+    parts, quantity = (stress_elements(result), STRESS) if stress else (judged(result), quantity_of(result))
     if len(parts) < 20 * 3:
         return None
-    middle, spread = quantile_bands(parts.error * MEV, parts.sigma * MEV, (*_LEVELS, 0.05, 0.25, 0.75))
+    scale = quantity.scale
+    middle, spread = quantile_bands(parts.error * scale, parts.sigma * scale, (*_LEVELS, 0.05, 0.25, 0.75))
     with styled():
         drawn, axes = figure(4.6, 3.7)
         axis = axes[0, 0]
@@ -74,4 +87,4 @@ def sigma_against_error(result: Evaluated) -> Drawing | None:
         f"Errors by predicted σ for {result.name}: 68 % of errors are below {spread[1][0]:.3g} {quantity.unit} where σ is about "
         f"{middle[0]:.3g}, and below {spread[1][-1]:.3g} {quantity.unit} where σ is about {middle[-1]:.3g}."
     )
-    return Drawing(f"sigma-error-{slug(result.name)}", alt, drawn)
+    return Drawing(f"sigma-error-{'stress-' * stress}{slug(result.name)}", alt, drawn)

@@ -10,6 +10,7 @@ import numpy as np
 
 from equibayes.evaluation.evaluated import Evaluated
 from equibayes.evaluation.normal import central_width
+from equibayes.units import GPA
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,7 @@ class Quantity:
     key         the beginning of its metrics: `force_mae`, `energy_mae`
     one, many   its name
     unit, kcal  in which it is shown
+    scale       from eV, eV/Å or eV/Å³ to that unit
     """
 
     key: str
@@ -38,10 +40,12 @@ class Quantity:
     many: str
     unit: str
     kcal: str
+    scale: float = 1e3
 
 
 FORCE = Quantity("force", "force component", "force components", "meV/Å", "kcal/(mol\u00a0Å)")
 ENERGY = Quantity("energy", "energy", "energies", "meV", "kcal/mol")
+STRESS = Quantity("stress", "element of the stress", "elements of the stress", "GPa", "", 1 / GPA)
 
 
 def quantity_of(result: Evaluated) -> Quantity:
@@ -64,6 +68,11 @@ def force_components(result: Evaluated, atoms: np.ndarray | None = None) -> Comp
 def energies(result: Evaluated) -> Components:
     """Energies in eV."""
     return components(result.energy_error, result.energy_sigma)
+
+
+def stress_elements(result: Evaluated) -> Components:
+    """The six elements of the stress in eV/Å³."""
+    return components(result.stress_error, result.stress_sigma)
 
 
 def components(error: np.ndarray, sigma: np.ndarray) -> Components:

@@ -65,6 +65,7 @@ def _page(content: Content) -> str:
         ("accuracy", "Accuracy", sections.accuracy(content)),
         ("outliers", "Outliers", sections.outliers(content)),
         ("calibration", "Calibration", sections.calibration(content)),
+        ("stress", "Stress", sections.stress(content)),
         ("structures", "Structures", viewer(content)),
         ("samples", "Samples", sections.sample_count(content)),
         ("run", "Sampling", sections.run(content)),

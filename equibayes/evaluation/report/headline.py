@@ -34,7 +34,7 @@ def _card(numbers: Numbers) -> Html:
     word, kind = words.verdict(numbers)
     sizes = (len(numbers.result.structures), "structure"), (len(numbers.result.number), "atom"), (numbers.k, "sample")
     size = ", ".join(counted(*each) for each in sizes)
-    sentences = (words.accuracy, words.meaning, words.calibration, words.outliers, words.energy)
+    sentences = (words.accuracy, words.meaning, words.calibration, words.outliers, words.energy, words.stress)
     return tag(
         "article",
         tag("h3", numbers.name),
@@ -43,7 +43,7 @@ def _card(numbers: Numbers) -> Html:
         tag("p", _badge(word, kind)),
         _gauge("within ±1σ", numbers.own("coverage_68"), 0.68),
         _gauge("within ±1.96σ", numbers.own("coverage_95"), 0.95),
-        *(tag("p", say(numbers)) for say in sentences),
+        *(tag("p", said) for say in sentences if (said := say(numbers))),
         class_="card",
     )
 

@@ -87,6 +87,28 @@ def accuracy(content: Content) -> Html:
     )
 
 
+def stress(content: Content) -> Html | None:
+    """None where no set has labels."""
+    labelled = [each for each in content.sets if each.get("stress_mae") is not None]
+    if not labelled:
+        return None
+    drawn = []
+    for each in labelled:
+        own = f", {each.name}" if len(labelled) > 1 else ""
+        caption = "Good: on the dotted line, and the bars of ±1σ reach it in two of three cases."
+        drawn.append(content.figure(figures.parity_of_stress(each.result), f"Stress{own}", caption, "no labels"))
+        caption = "As for the forces: good is solid on dotted, rising from left to right."
+        drawing = figures.sigma_against_error(each.result, stress=True)
+        drawn.append(content.figure(drawing, f"Stress errors by predicted σ{own}", caption, "too few labels"))
+    return section(
+        "stress",
+        "How good is the stress?",
+        tag("p", *(f"{words.stress(each)} " for each in labelled)),
+        tables.stress(content.numbers),
+        tag("div", *drawn, class_="figures"),
+    )
+
+
 def outliers(content: Content) -> Html:
     results, first = [each.result for each in content.sets], content.sets[0]
     limit = f"{OUTLIER_MULTIPLE:g} times the MAE of the data" if first.relative else words.outlier_limit(first)

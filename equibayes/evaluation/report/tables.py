@@ -36,6 +36,12 @@ ENERGIES: list[Shown] = _metrics(
 )
 
 
+STRESS: list[Shown] = _metrics(
+    "n_frames_with_stress gpa.stress_mae gpa.stress_rmse gpa.stress_sharpness gpa.stress_crps gpa.stress_mll stress_auc "
+    "stress_coverage_50 stress_coverage_68 stress_coverage_90 stress_coverage_95 stress_epistemic_share"
+)
+
+
 def calibration_columns(own: Quantity) -> list[Shown]:
     key = own.key
     return [
@@ -65,6 +71,11 @@ def forces(numbers: Sequence[Numbers]) -> Html:
 def energies(numbers: Sequence[Numbers]) -> Html:
     caption = "Energies of structures: errors, σ, and the % within the intervals that should contain 68 and 95 %"
     return _table(caption, numbers, ENERGIES)
+
+
+def stress(numbers: Sequence[Numbers]) -> Html:
+    caption = "The six elements of the stress: errors, σ as root mean square, % of errors within the intervals"
+    return _table(caption, [each for each in numbers if each.get("stress_mae") is not None], STRESS)
 
 
 def calibration(numbers: Sequence[Numbers]) -> Html:

@@ -11,6 +11,7 @@ from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
 from equibayes.run.stationarity import EARLIER, sentence, undefined
 from equibayes.run.verdict import R_HAT_LIMIT
+from equibayes.units import GPA
 
 # σ within this factor of the errors counts as right: a few hundred labelled atoms do not tell it better
 TOLERANCE = 1.1
@@ -49,6 +50,18 @@ def energy(numbers: Numbers) -> str:
     inside = numbers.get("energy_coverage_68")
     right = f"; {percent(inside)} of them within ±1σ (68 % is right)" if inside is not None else ""
     return f"Energies are off by {mev(error, 'meV')} per structure ({kcal(error, 'kcal/mol')}){per_atom}{right}."
+
+
+def stress(numbers: Numbers) -> str:
+    """Empty where there is no label."""
+    error, sigma = numbers.get("stress_mae"), numbers.get("stress_sharpness")
+    if error is None:
+        return ""
+    inside = numbers.get("stress_coverage_68")
+    right = f"; {percent(inside)} of them within ±1σ (68 % is right)" if inside is not None else ""
+    beside = f", σ is {digits(sigma / GPA)}\u00a0GPa (RMS)" if sigma is not None else ""
+    frames = counted(int(numbers.get("n_frames_with_stress") or 0), "frame")
+    return f"Elements of the stress ({frames}) are off by {digits(error / GPA)}\u00a0GPa on average{beside}{right}."
 
 
 def meaning(numbers: Numbers) -> str:
@@ -170,10 +183,10 @@ def recalibration(posterior: Posterior) -> str:
         return "It is as predicted by the model, without recalibration."
     found = Calibration.from_dict(posterior.calibration)
     frames = f"{counted(found.data.get('frames', 'an unknown number of'), 'frame')} of {found.data.get('name', 'unknown data')}"
-    methods = {what: _METHODS[part.method] for what, part in (("forces", found.forces), ("energies", found.energy))}
+    methods = {what: _METHODS[part.method] for what, part in found.parts().items()}
     if len(set(methods.values())) == 1:
         return f"Calibration on {frames}: {methods['forces']}."
-    return f"Calibration on {frames}: for forces {methods['forces']}, for energies {methods['energies']}."
+    return f"Calibration on {frames}: {', '.join(f'for {what} {method}' for what, method in methods.items())}."
 
 
 _METHODS = {

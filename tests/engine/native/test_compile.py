@@ -95,6 +95,7 @@ def test_the_cpu_can_be_chosen(monkeypatch):
 CHECKS = """
 #include <atomic>
 #include "gemm.h"
+#include "space.h"
 #include "threads.h"
 #include "vector.h"
 using namespace equibayes;
@@ -107,6 +108,12 @@ EXPORT void functions(const float* x, float* out, long n) {
         vec v = load(x + i), s, c, all[6] = {exp(v), sigmoid(v), tanh(v), log(v * v + 1e-3f)};
         sincos(v, all[4], all[5]);
         for (int k = 0; k < 6; ++k) store(out + k * n + i, all[k]);
+    }
+}
+EXPORT void curve(uint32_t side, uint32_t* numbers) {
+    for (uint32_t i = 0; i < side * side * side; ++i) {
+        uint32_t cell[3] = {i / side / side, i / side % side, i % side};
+        numbers[i] = along_curve(cell);
     }
 }
 EXPORT float sum(const float* x) { return hsum(load(x)); }
@@ -174,6 +181,15 @@ def test_sum_of_lanes_and_transposed(checks):
     W, T = np.arange(600, dtype=np.float32).reshape(20, 30), np.zeros((30, 20), np.float32)
     checks.turn(pointer(W), ctypes.c_long(20), ctypes.c_long(30), pointer(T))
     np.testing.assert_array_equal(T, W.T)
+
+
+def test_neighbouring_cells_along_a_curve(checks):
+    side = 32
+    numbers = np.zeros(side**3, np.uint32)
+    checks.curve(ctypes.c_uint32(side), pointer(numbers))
+    assert sorted(numbers) == list(range(side**3))
+    cells = np.stack(np.unravel_index(np.argsort(numbers), [side] * 3), axis=1)
+    assert (np.abs(np.diff(cells, axis=0)).sum(1) == 1).all()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

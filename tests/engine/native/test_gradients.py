@@ -35,6 +35,7 @@ TINY = NetworkConfig(
     radial_mlp_depth=1,
     **selftest_cases.SCALES,
 )
+STRESS = selftest_cases.NATIVE_NETWORKS["tiny, stress"]
 MOLECULES = [selftest.cluster(9, 8), selftest.cluster(7, 9), selftest.cluster(1, 10)]
 
 
@@ -81,6 +82,15 @@ def test_energy_without_a_label_counts_by_its_forces():
     Case(TINY, [replace(MOLECULES[0], energy=None), MOLECULES[1]]).check()
 
 
+def test_weights_of_frames():
+    heavy = [replace(frame, weight=weight) for frame, weight in zip(MOLECULES, (0.25, 3.0, 0.0))]
+    case = Case(TINY, heavy)
+    case.check()
+    assert not torch.equal(case.found().gradient, Case(TINY, MOLECULES).found().gradient)
+    assert torch.equal(case.found().log_likelihood, Case(TINY, MOLECULES).found().log_likelihood), "of a frame as it is"
+    Case(TINY, heavy, objective="squares").check()
+
+
 def test_dropout():
     case = Case(MIXED, MOLECULES, Flat())
     generator = torch.Generator().manual_seed(0)
@@ -93,6 +103,27 @@ def test_squared_errors_and_a_centred_prior():
     size = StochasticModel(TINY).layout.size
     center, width = torch.linspace(-1, 1, size).double(), torch.linspace(0.5, 2, size).double()
     Case(TINY, MOLECULES, CentredNormal(center, width), objective="squares").check()
+
+
+@pytest.mark.parametrize("objective", ["gaussian", "squares"])
+def test_cells_with_and_without_stress_add_up(objective):
+    """A minibatch of both, a molecule and a cell without a label among them, is the sum of its frames."""
+    frames = selftest_cases.training(STRESS, small=False)
+    assert [frame.stress is not None for frame in frames] == [True, False, True, False, True]
+    case = Case(STRESS, frames, Flat(), objective=objective)
+    case.frames = torch.tensor([[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]])
+    case.check()
+    whole, native = case.found(), NativePotential(case.single)
+    alone = [native(case.flat.float(), torch.tensor([[number]])) for number in range(len(frames))]
+    for name in ("gradient", "potential", "log_likelihood"):
+        mean = sum(getattr(each, name).double() for each in alone) / len(frames)
+        assert selftest.relative(getattr(whole, name), mean) < 1e-5, name
+    bare = Case(STRESS, [replace(frame, stress=None) for frame in frames], Flat(), objective=objective).single
+    for number in (1, 3):
+        assert torch.equal(
+            alone[number].gradient, NativePotential(bare)(case.flat.float(), torch.tensor([[number]])).gradient
+        )
+    assert not torch.equal(alone[0].gradient, NativePotential(bare)(case.flat.float(), torch.tensor([[0]])).gradient)
 
 
 @pytest.mark.parametrize("cpu", ["avx2", "sse"])

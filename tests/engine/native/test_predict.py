@@ -53,9 +53,16 @@ def test_masks_of_dropout():
     compare(native.forward(forward, graph, feature_mask=mask), model(flat, graph, feature_mask=mask), None)
 
 
-@pytest.mark.parametrize("frame", [selftest.crystal(8, 5.0, 6), selftest.cluster(21, 1)], ids=["cell", "molecule"])
-def test_atoms_that_move_while_the_list_stays(frame):
-    model, flat, forward, native = both(MIXED)
+MOVING = {
+    "cell": selftest.crystal(8, 5.0, 6),
+    "molecule": selftest.cluster(21, 1),
+    "rows along a curve": selftest.crystal(600, 17.5, 4),
+}
+
+
+@pytest.mark.parametrize("kind", MOVING)
+def test_atoms_that_move_while_the_list_stays(kind):
+    frame, (model, flat, forward, native) = MOVING[kind], both(MIXED)
     wide = selftest.graph_at(frame, frame.positions, MIXED.r_max + 0.7)
     moving = native.dynamics(forward, wide)
     moving.load(wide, frame.positions)
@@ -85,8 +92,7 @@ def test_energies_are_smooth_and_forces_their_gradient():
 
 
 def test_many_atoms_with_little_memory_and_many_threads(monkeypatch):
-    """More atoms than a block: the same bits with any number of threads, and with radial weights of one layer at a
-    time."""
+    """More atoms than a block: the same bits with any number of threads, and where radial weights are not kept."""
     *_, forward, native = both(TINY)
     graph = graph_of([selftest.crystal(150, 11.0, 3)], TINY.r_max)
     before, runs = torch.get_num_threads(), []

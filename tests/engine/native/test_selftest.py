@@ -1,16 +1,14 @@
-"""The checks of `python -m equibayes.selftest --engine native`, for the networks that compile in seconds."""
+"""`python -m equibayes.selftest --engine native`, with the vectors of this CPU and with those of AVX2."""
 
 import pytest
 
-from equibayes.engine import selftest
 from equibayes.engine.native.compile import why_no_compiler
 from equibayes.engine.native.target import VARIABLE, best
-from equibayes.engine.selftest import NATIVE_NETWORKS, Check, NativeEngine, cluster, crystal, native_checks, report
+from equibayes.engine.selftest import Check, native_checks, report
 
 if why_no_compiler():
     pytest.skip(str(why_no_compiler()), allow_module_level=True)
 
-FRAMES = [cluster(9, 8), cluster(12, 9), cluster(1, 10)]
 WIDTHS = [cpu for cpu in ("avx512", "avx2") if cpu == best() or best() == "avx512"] or [best()]
 
 
@@ -20,18 +18,16 @@ def passed(checks) -> None:
     assert not [check for check in found if not check.passed]
 
 
-@pytest.mark.parametrize(("name", "cpu"), [("small", best()), *(("tiny", cpu) for cpu in WIDTHS)])
-def test_gradient_and_whole_steps(name, cpu, monkeypatch):
+@pytest.mark.parametrize("cpu", WIDTHS)
+def test_networks_that_compile_quickly(cpu, monkeypatch):
     monkeypatch.setenv(VARIABLE, cpu)
-    config, engine = NATIVE_NETWORKS[name], NativeEngine()
-    passed(selftest.check_gradient(name, config, FRAMES, 2, engine, "cpu"))
-    passed(selftest.check_steps(name, config, FRAMES, 2, engine, "cpu"))
-    passed(selftest.check_moving(name, config, crystal(8, 5.0, 6), 2, engine, "cpu"))
-    passed(selftest.check_derivative(name, config, cluster(12, 13), engine, "cpu"))
+    passed(native_checks(small=True))
 
 
 @pytest.mark.slow
-def test_all_networks():
+@pytest.mark.parametrize("cpu", WIDTHS)
+def test_all_networks(cpu, monkeypatch):
+    monkeypatch.setenv(VARIABLE, cpu)
     passed(native_checks(small=False))
 
 

@@ -43,7 +43,7 @@ float* weights(Chain& chain) { return chain.weights.data(); }
 void prepare(Chain& chain) { chain.ready = chain.weights; }
 // part 0: the first frame, part 1: all others; a spring is (1 + number of the frame)·(mean of the mask)
 void evaluate(Chain& chain, int part, const int64_t* frames, double scale, const float* mask, Seen& seen) {
-    seen = {0, 0, 0, 0};
+    seen = {};
     for (long i = 0; i < WEIGHTS; ++i) chain.gradient[part][i] = 0;
     const long features = chain.data.atoms * %d;
     for (int b = part; b < (part ? chain.batch : 1); ++b) {
@@ -51,7 +51,7 @@ void evaluate(Chain& chain, int part, const int64_t* frames, double scale, const
         if (mask) { factor = 0; for (long i = 0; i < features; ++i) factor += mask[b * features + i] / features; }
         const float spring = float((1 + frames[b]) * scale * factor);
         for (long i = 0; i < WEIGHTS; ++i) chain.gradient[part][i] += spring * chain.ready[i];
-        seen.log_p -= double(frames[b]); seen.wrong += 1; seen.sigma += 2; seen.atoms += 4;
+        seen.log_p -= double(frames[b]); seen.weighted -= double(frames[b]); seen.wrong += 1; seen.sigma += 2; seen.atoms += 4;
     }
 }
 const float* gradient(const Chain& chain, int part) { return chain.gradient[part].data(); }

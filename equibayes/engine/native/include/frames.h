@@ -17,9 +17,15 @@ struct Frame {
     std::vector<int> order;                      // the atom of the data that each row holds
     std::vector<int> first, senders, codes, ends;  // as in Graph
     std::vector<float> unit, harmonics, forces;  // [Q, 4], [Q, HARMONICS], [n, 3]
-    double energy;
+    double energy, volume, weight;
+    bool has_stress;   // a label, and a volume that it refers to
+    float stress[9];   // 0 without a label
 
-    Frame(const Data& data, long f) : atoms(data.num_atoms[f]), energy(data.energy[f]) {
+    Frame(const Data& data, long f)
+        : atoms(data.num_atoms[f]),
+          energy(data.energy[f]),
+          volume(data.volume[f]),
+          weight(data.weight ? data.weight[f] : 1.0) {
         const long D = data.slots, start = f * data.atoms * D;
         const int64_t *species = data.species + f * data.atoms, *sender = data.sender + start;
         const int64_t* reverse = data.reverse + start;
@@ -53,6 +59,11 @@ struct Frame {
             const float* label = data.forces + 3 * (f * data.atoms + order[row]);
             forces.insert(forces.end(), label, label + 3);
         }
+        has_stress = data.stress && volume == volume;
+        for (int i = 0; i < 9; ++i) {
+            stress[i] = data.stress ? data.stress[9 * f + i] : 0.0f;
+            has_stress = has_stress && stress[i] == stress[i];
+        }
         unit.resize(4 * pairs), harmonics.resize(HARMONICS * pairs);
         geometry<float>(vector.data(), unit.data(), harmonics.data(), (const float*)nullptr, nullptr,
                         (const float*)nullptr, nullptr, 0, pairs);
@@ -63,12 +74,25 @@ struct Frame {
 struct Minibatch {
     Graph graph;
     Buffer<float> unit, harmonics;
-    std::vector<int> starts;  // [B, TYPES]: the row of the first atom of each species of each frame
+    Buffer<int> structure;         // [N]: the frame of each row
+    std::vector<int> starts;       // [B, TYPES]: the row of the first atom of each species of each frame
+    std::vector<long> pair_start;  // [B + 1]: the first pair of each frame
 
     int row(int b, const Frame& frame, int atom) const {
         int type = 0;
         while (atom >= frame.range[type + 1]) ++type;
         return starts[b * TYPES + type] + atom - frame.range[type];
+    }
+
+    // ∂E/∂strain of frame b, symmetric, from ∂E/∂vector of all pairs
+    void virial(int b, const float* pull, double* out) const {
+        std::fill(out, out + 9, 0.0);
+        for (long q = pair_start[b]; q < pair_start[b + 1]; ++q) {
+            const float *u = unit + 4 * q, *p = pull + 3 * q;
+            for (int i = 0; i < 3; ++i)
+                for (int j = 0; j < 3; ++j)
+                    out[3 * i + j] += 0.5 * u[3] * ((double)u[i] * p[j] + (double)u[j] * p[i]);
+        }
     }
 
     void gather(const std::vector<const Frame*>& frames) {
@@ -84,9 +108,9 @@ struct Minibatch {
         }
         graph.range[TYPES] = atoms;
         for (const Frame* frame : frames) pairs += frame->pairs;
-        graph.size(atoms, pairs);
+        graph.size(atoms, pairs), structure.size(atoms);
         long slots = 0;
-        std::vector<long> pair_start(B + 1);
+        pair_start.assign(B + 1, 0);
         for (int b = 0; b < B; ++b) pair_start[b + 1] = pair_start[b] + frames[b]->pairs;
         for (int t = 0; t < TYPES; ++t)
             for (int b = 0; b < B; ++b) {
@@ -94,6 +118,7 @@ struct Minibatch {
                 for (int a = frame.range[t]; a < frame.range[t + 1]; ++a) {
                     const int n = row(b, frame, a);
                     graph.first[n] = slots, graph.species[n] = t, graph.norm[n] = NEIGHBOR_NORM[t];
+                    structure[n] = b;
                     for (int s = frame.first[a]; s < frame.first[a + 1]; ++s, ++slots) {
                         graph.senders[slots] = row(b, frame, frame.senders[s]);
                         graph.codes[slots] = frame.codes[s] + 2 * pair_start[b];

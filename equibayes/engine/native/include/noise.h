@@ -4,6 +4,8 @@
 #include "vector.h"
 #if defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace equibayes {
@@ -18,40 +20,42 @@ INLINE wide multiply(wide x, uint32_t m) {
     return (wide)_mm256_mul_epu32((__m256i)x, _mm256_set1_epi64x(m));
 #elif defined(__SSE2__) && WIDTH == 4
     return (wide)_mm_mul_epu32((__m128i)x, _mm_set1_epi64x(m));
+#elif defined(__aarch64__)
+    return (wide)vmull_u32(vmovn_u64((uint64x2_t)x), vdup_n_u32(m));
 #else
     return (x & 0xffffffffu) * (uint64_t)m;
 #endif
-}
-
-// the two words of the 64-bit products x m
-INLINE void multiply(uvec x, uint32_t m, uvec& high, uvec& low) {
-    constexpr uint64_t WORD = 0xffffffffu;
-    wide even = multiply((wide)x, m), odd = multiply((wide)x >> 32, m);
-    high = (uvec)((even >> 32) | (odd & ~WORD));
-    low = (uvec)((even & WORD) | (odd << 32));
 }
 
 struct Words {
     uvec of[4];
 };
 
-// Philox-4x32-10 of the counters (index + lane, step, chain, stream)
-INLINE Words philox(uint64_t seed, uint32_t index, uint32_t step, uint32_t chain, uint32_t stream) {
-    uvec c0, c1 = uvec{} + step, c2 = uvec{} + chain, c3 = uvec{} + stream;
-    for (int i = 0; i < WIDTH; ++i) c0[i] = index + i;
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-        uvec high0, low0, high1, low1;
-        multiply(c0, 0xD2511F53u, high0, low0);
-        multiply(c2, 0xCD9E8D57u, high1, low1);
-        c0 = high1 ^ c1 ^ k0;
-        c1 = low1;
-        c2 = high0 ^ c3 ^ k1;
-        c3 = low0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
+// Four counters in the lower halves of 64-bit lanes.  What is in the upper halves is never looked at.
+struct Counters {
+    wide c0, c1, c2, c3;
+
+    __attribute__((always_inline)) void round(uint32_t k0, uint32_t k1) {
+        const wide p0 = multiply(c0, 0xD2511F53u), p1 = multiply(c2, 0xCD9E8D57u);
+        c0 = (p1 >> 32) ^ c1 ^ (uint64_t)k0;
+        c2 = (p0 >> 32) ^ c3 ^ (uint64_t)k1;
+        c1 = p1, c3 = p0;
     }
-    return {{c0, c1, c2, c3}};
+};
+
+// Philox-4x32-10 of the counters (index + lane, step, chain, stream), for even and odd lanes apart
+INLINE Words philox(uint64_t seed, uint32_t index, uint32_t step, uint32_t chain, uint32_t stream) {
+    static constexpr uint64_t LANES_EVEN[8] = {0, 2, 4, 6, 8, 10, 12, 14};
+    wide own;
+    memcpy(&own, LANES_EVEN, sizeof own);
+    own += (uint64_t)index;
+    const wide none = {};
+    Counters even{own, none + step, none + chain, none + stream}, odd = even;
+    odd.c0 += 1;
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) even.round(k0, k1), odd.round(k0, k1);
+    auto merged = [](wide x, wide y) { return (uvec)((x & 0xffffffffu) | (y << 32)); };
+    return {{merged(even.c0, odd.c0), merged(even.c1, odd.c1), merged(even.c2, odd.c2), merged(even.c3, odd.c3)}};
 }
 
 // words of (index + lane), four for each lane, one after the other

@@ -4,14 +4,13 @@
 // worked on in any order and by any thread; from one stage to the next all wait.
 #pragma once
 #include "gemm.h"
+#include "ghosts.h"
 #include "graph.h"
 #include "memory.h"
-#include "radial.h"
+#include "nearby.h"
 #include "threads.h"
 
 namespace equibayes {
-
-constexpr long ATOM_BLOCK = 64;
 
 // body(begin, end) for blocks of `size` out of `count` rows
 template <class F> void in_blocks(long count, long size, F&& body) {
@@ -27,23 +26,24 @@ template <class Real> class Passes {
     const Real* unit = nullptr;         // [Q, 4]: direction and length of each pair
     const float* harmonics = nullptr;   // [Q, HARMONICS]
     const float *weights = nullptr, *back = nullptr;  // forward weights, and their matrices transposed
-    bool lean = false;                  // the radial weights of one layer at a time, computed twice
+    bool lean = false;                  // radial weights are computed when they are needed, see nearby.h
+    Ghosts* ghosts = nullptr;           // neighbours that are computed elsewhere, if there are any
 
     // results
     Buffer<Real> pull;   // [Q, 3]: ∂E/∂vector
     float *features[4];  // [N, FEATURES]: the last features in each version, where the readout begins and ends
 
     void begin(int versions) {
-        N = graph->atoms, Q = graph->pairs, V = N * ATOM;
+        M = graph->atoms, N = graph->rows, Q = graph->pairs, V = N * ATOM;
         arena.size(versions * V);
         for (int v = 0; v < 4; ++v) features[v] = arena + v * V + LAST * N;
         long columns = 0, most = 0;
         for (int i = 0; i < LAYERS; ++i) {
-            radial_start[i] = lean ? 0 : 2 * Q * columns;
+            radial_start[i] = 2 * Q * columns;
             columns += LAYER[i].columns;
             most = LAYER[i].columns > most ? LAYER[i].columns : most;
         }
-        radial.size(2 * Q * (lean ? most : columns));
+        if (!lean) radial.size(2 * Q * columns);
         if (versions > 2) radial_tilde.size(4 * Q * most);
         basis.size(Q, versions > 2);
         edge.size(2 * Q * EDGE);
@@ -67,9 +67,9 @@ template <class Real> class Passes {
         });
         in_blocks(N, ATOM_BLOCK, [&](long from, long to) { embed(from, to); });
         for (int i = 0; i < LAYERS; ++i) {
-            if (lean) in_blocks(Q, PAIR_BLOCK, [&](long from, long to) { radial_weights(i, from, to); });
-            in_blocks(N, ATOM_BLOCK, [&](long from, long to) {
-                LAYER[i].collect(convolution(i, 0), from, to);
+            if (ghosts && i) ghosts->fetch(LAYER[i].before, true, arena, N);
+            in_blocks(M, ATOM_BLOCK, [&](long from, long to) {
+                convolve(LAYER[i].collect, i, 0, from, to);
                 finish(i, 0, from, to);
             });
         }
@@ -81,14 +81,15 @@ template <class Real> class Passes {
         in_blocks(Q, PAIR_BLOCK, [&](long from, long to) { pair_gradient<Real>(unit, edge, pull, from, to); });
     }
 
-    // when atoms move along `direction` [N, 3]
-    void tangent(const float* direction) {
+    // when atoms move along `direction` [N, 3] and, where stress is learned, the structures [N] that they belong to are
+    // strained by `strain` [B, 3, 3]
+    void tangent(const float* direction, const int* structure, const float* strain) {
         tangents.size(Q * EDGE);
         in_blocks(Q, PAIR_BLOCK, [&](long from, long to) {
-            pair_tangent<Real>(unit, graph->ends, direction, tangents, from, to);
+            pair_tangent<Real>(unit, graph->ends, direction, structure, strain, tangents, from, to);
         });
         for (int i = 0; i < LAYERS; ++i)
-            in_blocks(N, ATOM_BLOCK, [&](long from, long to) {
+            in_blocks(M, ATOM_BLOCK, [&](long from, long to) {
                 LAYER[i].collect_tangent(convolution(i, 2), from, to);
                 finish(i, 2, from, to);
             });
@@ -101,12 +102,12 @@ template <class Real> class Passes {
         for (int c = 0; c < BESSELS; ++c)
             for (int i = 0; i < LAYERS; ++i) gradient[BESSEL + c] += frequencies[i * BESSEL_ROW + c];
         const float* tilde = arena + 3 * V;
-        for (long n = 0; n < N; ++n)
+        for (long n = 0; n < M; ++n)
             for (int c = 0; c < EMBEDDING_ROW; ++c)
                 gradient[EMBEDDING + graph->species[n] * EMBEDDING_ROW + c] += tilde[n * EMBEDDING_ROW + c];
     }
 
-    // [N, 3], summed in the precision of the geometry
+    // [rows, 3], summed in the precision of the geometry; those of ghosts are what these atoms exert on them
     template <class T> void forces(T* out) {
         const int* first = graph->first;
         in_blocks(N, ATOM_BLOCK, [&](long from, long to) {
@@ -122,7 +123,7 @@ template <class Real> class Passes {
     }
 
   private:
-    long N = 0, Q = 0, V = 0;  // atoms, pairs, floats of a version
+    long M = 0, N = 0, Q = 0, V = 0;  // atoms, also with ghosts, pairs, floats of a version
     long radial_start[LAYERS];
     Buffer<float> arena, radial, radial_tilde, edge, tangents, frequency_sums;
     Basis<Real> basis;
@@ -145,6 +146,20 @@ template <class Real> class Passes {
         Radial block(basis, weights, back, LAYER[i], Q, from, to);
         block.out = radial + radial_start[i];
         radial_hidden(block);
+    }
+
+    // a convolution of versions 0 and 1 for one block of atoms
+    void convolve(Convolve function, int i, int version, long from, long to) {
+        Convolution given = convolution(i, version);
+        if (!lean) return function(given, from, to);
+        Pool<Nearby>::Borrowed borrowed(nearby_pool);
+        Nearby& near = *borrowed;
+        near.gather(*graph, from / ATOM_BLOCK, basis, harmonics, version);
+        near.evaluate(LAYER[i], weights, back, version);
+        near.give_to(given, *graph);
+        if (version) given.edge_out = near.take_edges(edge);
+        function(given, from, to);
+        if (version) near.give_edges(*graph, graph->first[from], graph->first[to], edge);
     }
 
     // y = x W for rows of atoms, or with `adjoint` x̄ = ȳ Wᵀ
@@ -201,12 +216,14 @@ template <class Real> class Passes {
 
     // versions 1 and 3; x̄ of layers below `last` is not asked for
     void backward(int version, int layers, int last, float* gradient = nullptr) {
-        in_blocks(N, ATOM_BLOCK, [&](long from, long to) { start_back(layers - 1, version, from, to); });
+        in_blocks(M, ATOM_BLOCK, [&](long from, long to) { start_back(layers - 1, version, from, to); });
         for (int i = layers - 1; i >= 0; --i) {
-            if (lean && i + 1 < LAYERS)
-                in_blocks(Q, PAIR_BLOCK, [&](long from, long to) { radial_weights(i, from, to); });
-            in_blocks(N, ATOM_BLOCK, [&](long from, long to) {
-                (version == 1 ? LAYER[i].give : LAYER[i].give_tangent)(convolution(i, version), from, to);
+            if (ghosts) ghosts->fetch(LAYER[i].after, false, arena + version * V, N);
+            in_blocks(M, ATOM_BLOCK, [&](long from, long to) {
+                if (version == 1)
+                    convolve(LAYER[i].give, i, 1, from, to);
+                else
+                    LAYER[i].give_tangent(convolution(i, version), from, to);
                 if (i < last) return;
                 linears(LAYER[i].before, version, from, to, false, true);
                 typed(LAYER[i].connection, version, from, to, true);

@@ -12,11 +12,19 @@ struct Data {
     const float* vector;                                                 // [F, n, D, 3]  Å
     const double* energy;                                                // [F]  eV, NaN where there is no label
     const float* forces;                                                 // [F, n, 3]  eV/Å
+    const double* volume;                                                // [F]  Å³, NaN where there is none
+    const float* stress;  // [F, 3, 3]  eV/Å³, NaN where there is no label; null where no frame has one
+    const double* weight;                                                // [F]  of ln p, or null: all 1
 };
 
-// Sums over frames: ln p, |ΔF| (mean of the components) and σ_F of all atoms, and their number.
+// Sums over frames: ln p and ln p times the weight; |ΔF| (mean of the components) and σ_F of all atoms, their number.
 struct Seen {
-    double log_p, wrong, sigma, atoms;
+    double log_p, weighted, wrong, sigma, atoms;
+
+    void add(const Seen& other) {
+        log_p += other.log_p, weighted += other.weighted;
+        wrong += other.wrong, sigma += other.sigma, atoms += other.atoms;
+    }
 };
 
 struct Chain;  // the work space of one chain

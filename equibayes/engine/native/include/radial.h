@@ -43,11 +43,15 @@ INLINE void sines(Lanes<double>::type x, Lanes<double>::type& sine, Lanes<double
 }
 
 // Bessel functions times the cutoff (network/harmonics.py), their slopes, and the derivatives of both by the
-// frequencies, [Q, BESSEL_ROW] each.  They are computed in the precision of the geometry and then rounded.
-template <class Real> struct Basis {
+// frequencies, [Q, BESSEL_ROW] each.
+struct BasisRows {
+    float *value = nullptr, *slope = nullptr, *value_w = nullptr, *slope_w = nullptr;
+};
+
+// They are computed in the precision of the geometry and then rounded.
+template <class Real> struct Basis : BasisRows {
     using V = typename Lanes<Real>::type;
     Buffer<float> values;
-    float *value = nullptr, *slope = nullptr, *value_w = nullptr, *slope_w = nullptr;
 
     void size(long pairs, bool gradients) {
         value = values.size((gradients ? 4 : 2) * pairs * BESSEL_ROW);
@@ -93,7 +97,7 @@ template <class Real> struct Basis {
     }
 };
 
-// What the generated functions radial_hidden and radial_backward work with.
+// What the generated functions radial_values, radial_hidden and radial_backward work with.
 struct Radial {
     View value, slope, value_w, slope_w;  // of the Bessel functions
     Weight weight[RADIAL_DEPTH];
@@ -101,8 +105,7 @@ struct Radial {
     float* out = nullptr;    // [2, Q, columns]: R and R'
     float* tilde = nullptr;  // [2, 2, Q, columns]: R̃ and R̃' of both directions of a pair
 
-    template <class Real>
-    Radial(const Basis<Real>& basis, const float* weights, const float* back, const Layer& layer, long pairs, long from,
+    Radial(const BasisRows& basis, const float* weights, const float* back, const Layer& layer, long pairs, long from,
            long to)
         : pairs(pairs), from(from), rows(to - from), columns(layer.columns) {
         auto view = [&](const float* values) {
@@ -123,13 +126,13 @@ struct Radial {
         frequencies = {frequency_sums, 1, BESSEL_ROW};
     }
 
-    // R = a W, R' = a' W
-    void last_layer(const Tile& a, const Tile& d) {
-        float* const here = out + from * columns;
+    // R = a W
+    void last_layer(const Tile& a, long place = 0) {
+        float* const here = out + (place + from) * columns;
         gemm(rows, columns, RADIAL_WIDTH, a.values, RADIAL_ROW, 1, last, columns, here, columns, false);
-        gemm(rows, columns, RADIAL_WIDTH, d.values, RADIAL_ROW, 1, last, columns, here + pairs * columns, columns,
-             false);
     }
+    // and R' = a' W
+    void last_layer(const Tile& a, const Tile& d) { last_layer(a), last_layer(d, pairs); }
 
     struct Both {
         Tile value, slope;
@@ -156,5 +159,6 @@ struct Radial {
     const float *last, *last_back;
     float* last_gradient = nullptr;
 };
+INLINE void store(Radial& radial, const Tile& a) { radial.last_layer(a); }
 
 }  // namespace equibayes

@@ -131,11 +131,13 @@ struct Readout {
 
 // The transposed matrices of a weight set, [BACK] floats.
 inline void transpose_weights(const float* weights, float* back) {
-    for (const auto& m : BACK_MATRICES)
+    parallel_if_long(sizeof BACK_MATRICES / sizeof BACK_MATRICES[0], [&](long i) {
+        const BackMatrix& m = BACK_MATRICES[i];
         for (int b = 0; b < m.blocks; ++b) {
             const long own = (long)b * m.rows * m.columns;
             transpose(weights + m.place + own, m.rows, m.columns, m.columns, back + m.back + own, m.rows);
         }
+    });
 }
 
 }  // namespace equibayes

@@ -37,7 +37,7 @@ struct Stretch {
     const Plan* plans;          // [n, K]
     const int64_t* identities;  // [K]
     const std::atomic<int>* stop;
-    double* seen;  // [K, 5]: the sums of Seen, and −ln p(θ) of the prior without its constant
+    double* seen;  // [K, 6]: the sums of Seen, and −ln p(θ) of the prior without its constant
     uint64_t seed, dropout_seed, dropped;  // dropped: words below it drop a feature
     int64_t dropout_stream, features;      // features of all atoms of a minibatch; 0: no dropout
     double friction, beta, epsilon, data_size, decay;

@@ -1,4 +1,4 @@
-// Work in blocks on the threads of a pool, which sleep while there is none.
+// Work in blocks on the threads of a pool, which look for work for a moment and then sleep.
 //
 // What a block is must follow from the problem alone, never from the number of threads: then the same sums are made
 // with any number of them.

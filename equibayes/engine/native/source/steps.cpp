@@ -38,12 +38,12 @@ static void run_chain(const Stretch& s, int64_t k, Chain& chain) {
         });
         parallel_if_long(s.pieces, [&](long p) { priors[p] = update(s, i, k, s.piece[p], chain, forward); });
     }
-    double* out = s.seen + 5 * k;
-    std::fill(out, out + 5, 0.0);
-    for (const Seen& each : seen) {
-        out[0] += each.log_p, out[1] += each.wrong, out[2] += each.sigma, out[3] += each.atoms;
-    }
-    for (double each : priors) out[4] += each;
+    Seen total{};
+    for (const Seen& each : seen) total.add(each);
+    double* out = s.seen + 6 * k;
+    memcpy(out, &total, sizeof total);
+    out[5] = 0;
+    for (double each : priors) out[5] += each;
 }
 
 EXPORT void* steps_new(const Data* data, int chains, int batch, int squares) {

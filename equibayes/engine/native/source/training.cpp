@@ -21,8 +21,9 @@ namespace {
 // The frames of a data set, shared by the chains that use it.
 std::shared_ptr<const std::vector<Frame>> frames_of(const Data& data) {
     static std::mutex mutex;
-    static std::map<std::array<const void*, 3>, std::weak_ptr<const std::vector<Frame>>> known;
-    const std::array<const void*, 3> key{data.vector, data.energy, data.forces};
+    using Key = std::array<const void*, 5>;
+    static std::map<Key, std::weak_ptr<const std::vector<Frame>>> known;
+    const Key key{data.vector, data.energy, data.forces, data.stress, data.weight};
     std::lock_guard<std::mutex> lock(mutex);
     auto found = known[key].lock();
     if (!found) {
@@ -45,8 +46,8 @@ struct Work {
     Minibatch minibatch;
     Passes<float> passes;
     Readout readout;
-    Deviation heads[2];
-    Buffer<float> mask, forces, direction, deviations, deviation_tilde, energy_bar;
+    Deviation heads[HEAD_COUNT];
+    Buffer<float> mask, forces, direction, strain, deviations, deviation_tilde, energy_bar;
     Buffer<double> energies;
 };
 Pool<Work> pool;
@@ -86,27 +87,38 @@ const float* arranged(Work& work, const Part& part, const float* mask, long padd
     return out;
 }
 
-// L = −scale Σ ln p, without the prior.  With z = (label − mean)/σ of an energy or force component and s = ln σ:
+// Σ exp(values) over the atoms of a frame, as total · exp(top).
+struct Sum {
+    double top = -1e300, total = 0;
+};
+Sum sum_of_exponentials(const Work& work, int b, const float* values) {
+    const Frame& frame = *work.frames[b];
+    Sum sum;
+    for (int a = 0; a < frame.atoms; ++a)
+        sum.top = std::max(sum.top, (double)values[work.minibatch.row(b, frame, a)]);
+    for (int a = 0; a < frame.atoms; ++a)
+        sum.total += std::exp(values[work.minibatch.row(b, frame, a)] - sum.top);
+    return sum;
+}
+
+// L = −Σ scale ln p, without the prior; scale: times the weight of the frame.
+// With z = (label − mean)/σ of an energy or force component and s = ln σ:
 //     ∂L/∂mean = −scale z/σ,    ∂L/∂s = scale (1 − z²)
 // squares: no deviations, −½ Σ (ΔF)² − 3/2 n (ΔE/n)² of n atoms (up to a constant) in place of ln p.
-void likelihood(Work& work, bool squares, double scale, Seen& seen) {
+void likelihood(Work& work, bool squares, double scale_of_all, Seen& seen) {
     constexpr double HALF_LOG_2PI = 0.91893853320467274178;
     const long N = work.minibatch.graph.atoms;
     float *direction = work.direction.size(3 * N), *energy_bar = work.energy_bar.size(N);
-    float *force_tilde = work.deviation_tilde.size(2 * N), *energy_tilde = force_tilde + N;
+    float *force_tilde = work.deviation_tilde.size(HEAD_COUNT * N), *energy_tilde = force_tilde + N;
     const float *log_sigma_forces = work.deviations, *log_sigma_energy = log_sigma_forces + N;
-    seen = {0, 0, 0, 0};
+    seen = {};
     for (int b = 0; b < (int)work.frames.size(); ++b) {
         const Frame& frame = *work.frames[b];
         const int count = frame.atoms;
-        double energy = 0, total = 0, top = -1e300;
-        for (int a = 0; a < count; ++a) {
-            const int n = work.minibatch.row(b, frame, a);
-            energy += work.energies[n];
-            top = std::max(top, (double)log_sigma_energy[n]);
-        }
-        for (int a = 0; a < count; ++a)
-            total += std::exp(log_sigma_energy[work.minibatch.row(b, frame, a)] - top);
+        const double scale = scale_of_all * frame.weight, before = seen.log_p;
+        double energy = 0;
+        for (int a = 0; a < count; ++a) energy += work.energies[work.minibatch.row(b, frame, a)];
+        const auto [top, total] = sum_of_exponentials(work, b, log_sigma_energy);
         const bool known = frame.energy == frame.energy;  // NaN: there is no label
         const double log_sigma = squares ? 0.5 * std::log(count / 3.0) : top + std::log(total) - std::log(count);
         const double inverse = std::exp(-log_sigma), z = known ? (frame.energy - energy) * inverse : 0;
@@ -129,6 +141,40 @@ void likelihood(Work& work, bool squares, double scale, Seen& seen) {
             seen.sigma += squares ? std::exp((double)log_sigma_forces[n]) : 1 / by_sigma;
         }
         seen.atoms += count;
+        seen.weighted += frame.weight * (seen.log_p - before);
+    }
+}
+
+// The stress S = ∂E/∂strain / V of the frames that have a label adds, with s = ln σ_S and the Frobenius norm,
+//     ∂L/∂S = −scale (label − S)/σ²,    ∂L/∂s = scale (6 − |label − S|²/σ²)
+// squares: no deviations, −½ (V²/3n) |label − S|² in place of ln p.
+void stress_likelihood(Work& work, bool squares, double scale_of_all, Seen& seen) {
+    constexpr double THREE_LOG_2PI = 5.51363119922803604468;
+    const long N = work.minibatch.graph.atoms, B = work.frames.size();
+    float *strain = work.strain.zeros(9 * B), *tilde = work.deviation_tilde + 2 * N;
+    const float* log_sigma_virial = work.deviations + 2 * N;
+    std::fill(tilde, tilde + N, 0.0f);
+    for (int b = 0; b < B; ++b) {
+        const Frame& frame = *work.frames[b];
+        if (!frame.has_stress) continue;
+        const double scale = scale_of_all * frame.weight, volume = frame.volume;
+        const auto [top, total] = sum_of_exponentials(work, b, log_sigma_virial);
+        const double log_sigma = top + std::log(total) - std::log(volume);
+        const double precision = squares ? volume * volume / (3 * frame.atoms) : std::exp(-2 * log_sigma);
+        double virial[9], norm = 0;
+        work.minibatch.virial(b, work.passes.pull, virial);
+        for (int i = 0; i < 9; ++i) {
+            const double error = frame.stress[i] - virial[i] / volume;
+            norm += error * error;
+            strain[9 * b + i] = (float)(-scale * precision * error / volume);
+        }
+        const double log_p = -0.5 * precision * norm - (squares ? 0 : 6 * log_sigma + THREE_LOG_2PI);
+        seen.log_p += log_p, seen.weighted += frame.weight * log_p;
+        if (squares) continue;
+        for (int a = 0; a < frame.atoms; ++a) {
+            const int n = work.minibatch.row(b, frame, a);
+            tilde[n] = (float)(scale * (6 - precision * norm) * std::exp(log_sigma_virial[n] - top) / total);
+        }
     }
 }
 
@@ -163,8 +209,8 @@ void evaluate(Chain& chain, int number, const int64_t* indices, double scale, co
     passes.begin(4);
     passes.value();
     const float* features = work.readout.seen(passes.features[0], N);
-    work.deviations.size(2 * N);
-    for (int head = 0; head < 2; ++head)
+    work.deviations.size(HEAD_COUNT * N);
+    for (int head = 0; head < HEAD_COUNT; ++head)
         work.heads[head].forward(HEADS[head], chain.weights, features, N, work.deviations + head * N);
     work.energies.size(N);
     work.readout.energies(graph, features, chain.weights, work.energies);
@@ -173,20 +219,21 @@ void evaluate(Chain& chain, int number, const int64_t* indices, double scale, co
     passes.forces(work.forces.size(3 * N));
 
     likelihood(work, chain.squares, scale, seen);
+    if (HEAD_COUNT > 2) stress_likelihood(work, chain.squares, scale, seen);
 
     float* const gradient = part.gradient.size(WEIGHT_COUNT);
     for (const Range& range : SUMMED) memset(gradient + range.from, 0, 4 * (range.to - range.from));
-    passes.tangent(work.direction);
+    passes.tangent(work.direction, work.minibatch.structure, work.strain);
     float* const tilde = passes.features[3];
     work.readout.tilde(graph, features, passes.features[2], work.energy_bar, chain.weights, gradient, tilde);
-    for (int head = 0; head < 2; ++head)
+    for (int head = 0; head < HEAD_COUNT; ++head)
         work.heads[head].backward(HEADS[head], chain.weights, chain.back, features, N,
                                   work.deviation_tilde + head * N, gradient, tilde);
     work.readout.back(tilde, N);
     passes.adjoint_tangent(gradient);
 }
 
-// One evaluation of each of K chains with its own weights [K, WEIGHTS]; gradient as these, seen [K] in 4 doubles.
+// One evaluation of each of K chains with its own weights [K, WEIGHTS]; gradient as these, seen [K].
 EXPORT void potential_run(const Data* data, int64_t chains, int64_t batch, int squares, const int64_t* frames,
                           const float* forward, const float* mask, double scale, float* out, Seen* seen,
                           int64_t threads) {
@@ -195,12 +242,12 @@ EXPORT void potential_run(const Data* data, int64_t chains, int64_t batch, int s
         Chain* chain = make_chain(*data, int(batch), squares != 0);
         memcpy(weights(*chain), forward + k * WEIGHTS, 4 * WEIGHTS);
         prepare(*chain);
-        Seen& total = seen[k] = {0, 0, 0, 0};
+        seen[k] = {};
         for (int part = 0; part < parts(*chain); ++part) {
             Seen own;
             const float* masks = mask ? mask + k * batch * data->atoms * CHANNELS : nullptr;
             evaluate(*chain, part, frames + k * batch, scale, masks, own);
-            total.log_p += own.log_p, total.wrong += own.wrong, total.sigma += own.sigma, total.atoms += own.atoms;
+            seen[k].add(own);
             for (long i = 0; i < WEIGHTS; ++i) out[k * WEIGHTS + i] += gradient(*chain, part)[i];
         }
         free_chain(chain);

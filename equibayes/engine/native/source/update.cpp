@@ -111,22 +111,25 @@ const float* Update::draw(uint32_t step) const {
 // mass and momentum; the gradient g is replaced by the move of θ
 void Update::kick(float* g, const float* noise) const {
     const float keep = 1 - s.friction, beta = s.beta, rest = 1 - s.beta, epsilon = s.epsilon, per_frame = 1 / s.data_size;
+    const float by_correction = 1 / plan.correction;
     float *average = s.average + start, *maximum = s.maximum + start;
     each(piece.count, [&](long p, long n) {
         const vec own = get(g + p, n), random = noise ? plan.deviation * get(noise + p, n) : zero();
-        vec r = get(momentum + p, n), m = get(mass + p, n);
+        vec r = get(momentum + p, n), m = get(mass + p, n), by_root;  // M^(−1/2)
         if (plan.adapt > 0) {
             const vec scaled = own * per_frame;
             const vec a = get(average + p, n) * beta + scaled * scaled * rest, before = get(maximum + p, n);
             const vec most = a > before ? a : before;
-            const vec grown = sqrt(most / plan.correction) + epsilon;
+            const vec grown = sqrt(most * by_correction) + epsilon;
             put(average + p, a, n);
             put(maximum + p, most, n);
             put(mass + p, grown, n);
-            if (plan.adapt < 2) r = r * sqrt(m / grown);
-            m = grown;
+            by_root = 1.0f / sqrt(grown);
+            if (plan.adapt < 2) r = r * (sqrt(m) * by_root);
+        } else {
+            by_root = 1.0f / sqrt(m);
         }
-        const vec h = plan.dt / sqrt(m);
+        const vec h = plan.dt * by_root;
         vec move;
         if (s.paper) {
             r = r * keep - h * own + random;
