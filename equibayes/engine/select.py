@@ -141,8 +141,6 @@ def make_stepper(
     network, device = potential.model.config, potential.data.forces.device
     refused = potential.unfused_because(first_choice(device, begun))
     choice = choose(network, device, state.position.dtype, refused=refused, begun=begun)
-    if choice.engine == "triton" and sampler.mass == "matrix":
-        choice = Choice("reference", "sampler.mass is matrix")
     if choice.engine == "triton":
         from equibayes.engine.triton.precompile import precompile
         from equibayes.engine.triton.steps import TritonStepper
@@ -153,15 +151,10 @@ def make_stepper(
         return TritonStepper(potential, state, key, sampler, longest=longest, precision=precision, average=average)
     if choice.engine == "native":
         from equibayes.engine.native.module import load
-        from equibayes.engine.native.potential import NativePotential
         from equibayes.engine.native.steps import NativeStepper
-        from equibayes.engine.native.target import engine_name
 
         try:
             module = load(potential.model, steps=True, say=say)
-            if sampler.mass == "matrix":  # gradients by the engine, the step itself by torch
-                evaluate, engine = NativePotential(potential, module), f"{engine_name()}-gradient"
-                return reference_stepper(potential, state, key, sampler, average, evaluate, engine)
             return NativeStepper(potential, state, key, sampler, module=module, average=average)
         except CompileError as cause:
             choice = _not_compiled(cause)
@@ -183,14 +176,9 @@ def reference_stepper(
     key: NoiseKey,
     sampler: sghmc.SGHMCConfig,
     average: MovingAverage | None = None,
-    evaluate: Evaluate | None = None,
-    engine: str = "reference",
 ) -> ReferenceStepper[Evaluation]:
-    """The potential itself, step by step, with its dropout masks and the weight of its prior.
-
-    evaluate, engine  what computes û and its gradient, if not the reference, and its name
-    """
-    evaluate, dropout, data = evaluate or make_evaluate(potential), potential.dropout, potential.data
+    """The potential itself, step by step, with its dropout masks and the weight of its prior."""
+    evaluate, dropout, data = make_evaluate(potential), potential.dropout, potential.data
 
     def density(position: torch.Tensor, indices: torch.Tensor, step: int, plan: StepPlan) -> Evaluation:
         mask = None
@@ -201,7 +189,7 @@ def reference_stepper(
         return potential.with_prior_weight(evaluate(position, indices, mask), position, plan.prior_weight)
 
     blocks = sampler.blocks(potential.model.layout.shapes)
-    return ReferenceStepper(density, state, key, sampler, potential.data_size, average, blocks, engine)
+    return ReferenceStepper(density, state, key, sampler, potential.data_size, average, blocks)
 
 
 def make_predictor(model: StochasticModel, samples: torch.Tensor, *, begun: str | None = None) -> Predictor:

@@ -297,6 +297,8 @@ def check_steps(
         "paper": lambda frames: Potential(model, frames, centred(frames)),
         "baoa, dropout": lambda frames: Potential(model, frames, Flat(), dropout=Dropout(0.2, 2**33 + 5, STREAM_TRAIN)),
         "paper, squares": lambda frames: Potential(model, frames, Flat(), objective="squares"),
+        "baoa, matrix": lambda frames: Potential(model, frames, centred(frames)),
+        "paper, matrix": lambda frames: Potential(model, frames, Flat()),
     }
     heats = (1.0, 0.7, 0.4)
     plans = [StepPlan(1e-3 * (1 + i), heat, "burn_in", i, -1, i == 2, False, heat) for i, heat in enumerate(heats)]
@@ -305,19 +307,22 @@ def check_steps(
     first = torch.arange(len(plans))[:, None, None] + torch.arange(chains)[:, None]
     chosen = (first + torch.arange(len(frames) - 1)) % len(frames)
     for case, make in cases.items():
-        sampler = sghmc.SGHMCConfig(integrator=case.partition(",")[0])  # type: ignore[arg-type]
-        expected = sghmc.init(flat.double())
+        mass: sghmc.Mass = "matrix" if case.endswith("matrix") else "diagonal"
+        sampler = sghmc.SGHMCConfig(integrator=case.partition(",")[0], mass=mass)  # type: ignore[arg-type]
+        blocks = sampler.blocks(model.layout.shapes)
+        expected = sghmc.init(flat.double(), blocks=blocks)
         reference = make(data(frames, config, torch.float64, "cpu"))
         seen = reference_stepper(reference, expected, key, sampler).advance(Stretch(0, plans, chosen), rates)
         assert seen is not None
-        state = sghmc.init(flat.to(device))
+        state = sghmc.init(flat.to(device), blocks=blocks)
         potential = make(data(frames, config, torch.float32, device))
         fused = engine.stepper(potential, state, key, sampler)
         fused.advance(Stretch(0, plans[:1], chosen[:1]), rates[:1])
         evaluation = fused.advance(Stretch(1, plans[1:], chosen[1:]), rates[1:])
         label = f"{name}, {case}"
         path, expected_path = (each.position.double().cpu() - flat.double() for each in (state, expected))
-        yield Check(f"{label}: path of θ", relative(path, expected_path), 1e-4)
+        # directions in which a matrix has had hardly any gradient follow the rounding of the others
+        yield Check(f"{label}: path of θ", relative(path, expected_path), 5e-4 if blocks else 1e-4)
         yield from compare(label, state, expected, {"r": "momentum", "mass": "mass.mass"}, 1e-4)
         yield from compare(label, evaluation, seen, {"û of the last step": "potential"}, 1e-5)
         yield from compare(label, evaluation, seen, {"∇û of the last step": "gradient"}, 1e-4)

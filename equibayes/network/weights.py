@@ -22,12 +22,14 @@ class Parameter:
 
     scale    factor between the stored weight and the one used in the forward pass
     start    'normal': drawn from N(0, 1); a number: that constant
+    rotated  whether a matrix mass rotates it, where it is a matrix: not where that costs more time than it saves
     """
 
     name: str
     shape: tuple[int, ...]
     scale: float = 1.0
     start: str | float = "normal"
+    rotated: bool = True
 
     @property
     def size(self) -> int:
@@ -47,9 +49,13 @@ class Layout:
         self.names = [parameter.name for parameter in self.parameters]
         if len(set(self.names)) != len(self.names):
             raise ValueError("parameter names must be distinct")
-        self.shapes = [parameter.shape for parameter in self.parameters]
         self.sizes = [parameter.size for parameter in self.parameters]
         self.size = sum(self.sizes)
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of all parameters, as a mass treats them: (size,) where it is diagonal in any case."""
+        return [p.shape if p.rotated else (p.size,) for p in self.parameters]
 
     @cached_property
     def groups(self) -> dict[str, slice]:

@@ -11,9 +11,9 @@ from equibayes.bayes.potential import Evaluation
 from equibayes.run.settings import GuardSettings
 from equibayes.run.state import RunState
 from equibayes.sampling.basis import Blocks, from_basis, into_basis
-from equibayes.sampling.diagnostics import kinetic_temperature
+from equibayes.sampling.chain import Look
+from equibayes.sampling.diagnostics import kinetic_temperature, temperature_rise_bound
 from equibayes.sampling.noise import NoiseKey, standard_normal
-from equibayes.sampling.schedule import StepPlan
 from equibayes.sampling.sghmc import SGHMCConfig
 from equibayes.sampling.stability import diverging, finite_difference_product, largest_curvature, max_learning_rate
 
@@ -51,19 +51,17 @@ class Guard:
         self.blocks = blocks
         self.retries = settings.retries if settings.enabled else 0
 
-    def look(
-        self, state: RunState, rollback: RunState, begin: RunState, plan: StepPlan, evaluation: Evaluation
-    ) -> list[str]:
+    def look(self, state: RunState, rollback: RunState, begin: RunState, look: Look[Evaluation]) -> list[str]:
         """Judge every chain by its momentum, û and force errors, and roll diverging ones back.  Returns messages.
 
         rollback: the state at the last look; begin: the state before the first step.
         """
-        bad = self._diverging(state, plan, evaluation) & ~state.failed
+        bad = self._diverging(state, look) & ~state.failed
         if not bool(bad.any()):
             return []
         # In burn-in the last look may be too late.  Where rolling back did not help, the chain starts again from the
         # beginning.
-        again = bad & (state.rollbacks > 0) & (not plan.mass_frozen)
+        again = bad & (state.rollbacks > 0) & (not look.plan.mass_frozen)
         state.restore_chains(bad & ~again, rollback)
         state.restore_chains(again, begin)
         state.looks[:, again] = torch.inf
@@ -91,9 +89,10 @@ class Guard:
             f"learning rate times {float(state.slowdown[chain]):g} from here on"
         )
 
-    def _diverging(self, state: RunState, plan: StepPlan, evaluation: Evaluation) -> torch.Tensor:
+    def _diverging(self, state: RunState, look: Look[Evaluation]) -> torch.Tensor:
+        plan, evaluation, sampler = look.plan, look.seen, state.sampler
         state.looks = torch.cat([state.looks, evaluation.potential.double().cpu()[None]])[-REMEMBERED_LOOKS:]
-        finite = state.sampler.position.isfinite().all(1).cpu()
+        finite = sampler.position.isfinite().all(1).cpu()
         if not self.settings.enabled:
             return ~finite  # NaN is never accepted
         # While the mass adapts it grows with the gradients, which damps an instability, and large steps heat the chain;
@@ -102,14 +101,18 @@ class Guard:
         looks = state.looks.clone()
         looks[-1] -= DIFFERENCES * largest_difference(state.looks[:-1])
         lost = evaluation.force_mae.cpu() > self.lost_above
+        heating = temperature_rise_bound(
+            sampler.mass.mass, look.learning_rate.to(sampler.mass.mass.device), self.data_size
+        )
         return (
             ~finite
             | lost
             | diverging(
-                kinetic_temperature(state.sampler.momentum, self.sampler).double().cpu()[None],
+                kinetic_temperature(sampler.momentum, self.sampler).double().cpu()[None],
                 looks,
-                state.sampler.position.shape[1],
+                sampler.position.shape[1],
                 plan.temperature,
+                heating=heating.mean(1).double().cpu(),
                 kinetic_factor=2.0 * patience,
                 potential_rise=2.0 * patience,
             )

@@ -25,6 +25,7 @@ from equibayes.run.records import make_record
 from equibayes.run.state import RunState
 from equibayes.run.store import Store, check_same_run
 from equibayes.run.validation import validate
+from equibayes.sampling.basis import factor_size
 from equibayes.sampling.chain import Look, MovingAverage, Stepper, looks
 
 # decay of the moving average of the weights, NequIP's own
@@ -109,7 +110,12 @@ class Loop:
                 f"--resume: the checkpoint holds weights of shape {tuple(there.shape)} ({there.dtype}), this run has "
                 f"{tuple(here.shape)} ({here.dtype}); start over with --overwrite"
             )
-        return RunState.from_checkpoint(saved, self.chains.device)
+        state = RunState.from_checkpoint(saved, self.chains.device)
+        if state.sampler.mass.basis.shape[1] != factor_size(self.chains.blocks):
+            raise InputError(
+                "--resume: the checkpoint holds a matrix mass of another form; start over with --overwrite"
+            )
+        return state
 
     def _run(self, state: RunState, stops: list[int]) -> None:
         # copies, because the state changes in place
@@ -170,7 +176,7 @@ class Loop:
                     break
 
     def _guard(self, state: RunState, rollback: RunState, begin: RunState, look: Look[Evaluation]) -> None:
-        self._tell(state, self.guard.look(state, rollback, begin, look.plan, look.seen))
+        self._tell(state, self.guard.look(state, rollback, begin, look))
         if bool(state.failed.all()):
             raise InputError("every chain diverged; lower burn_in.initial, or check labels and units of the data")
 

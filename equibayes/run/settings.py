@@ -66,7 +66,6 @@ class SamplerSettings(SGHMCConfig):
         "diagonal: a mass for each weight, the paper's; matrix: one for each weight matrix, in the eigenbasis of its gradients",
         ("diagonal", "matrix"),
     )
-    refresh: int = setting(10, "steps between changes of the eigenbasis of a matrix mass", at_least=1)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def at_the_end(
 ) -> dict[str, Any]:
     """What is recorded of θ [K, P] at the end of a cycle; engine: that of the run.
 
-    fixed_potential   [K] û on the fixed frames, nats
+    fixed_potential   [K] û on the fixed frames, nats: −ln likelihood − T ln prior (see sampling/schedule.py)
     fixed_scatter     its standard deviation in equilibrium, nats; of u itself: `potential_scatter`
     weights_by_group  |θ|²/d of each group, in units of the prior
     weights_in_group  d
@@ -45,7 +45,7 @@ def at_the_end(
     squares = potential.prior.standardised(position).double().square()
     groups = model.layout.groups
     return {
-        "fixed_potential": numbers(potential.prior.neg_log_density(position.double()) - scaled),
+        "fixed_potential": numbers(temperature * potential.prior.neg_log_density(position.double()) - scaled),
         "fixed_scatter": rounded(fixed_scatter(position.shape[1], size, len(frames), temperature)),
         "potential_scatter": rounded(fixed_scatter(position.shape[1], size, size, temperature)),
         "weights_by_group": {name: numbers(squares[:, part].mean(1)) for name, part in groups.items()},
@@ -70,7 +70,7 @@ def stationarity(history: list[dict[str, Any]], good: list[int], temperature: fl
     if reason:
         return undefined(reason, potential.shape[1])
     u = drift(potential, ends[-1]["fixed_scatter"])
-    weights = _weights(ends, good, temperature)
+    weights = _weights(ends, good)
     forces = growth(trace([record["probes"] for record in ends if "probes" in record], good))
     moving = {
         "potential": u.moving,
@@ -126,14 +126,14 @@ def _undefined(potential: np.ndarray, temperature: float, history: list[dict[str
     return None
 
 
-def _weights(ends: list[dict[str, Any]], good: list[int], temperature: float) -> dict[str, dict[str, Any]]:
+def _weights(ends: list[dict[str, Any]], good: list[int]) -> dict[str, dict[str, Any]]:
     """|θ|²/d of each group at the last end, its drift per cycle, and whether that is none of equilibrium."""
     sizes = ends[-1]["weights_in_group"]
     level = FALSE_ALARM / max(1, sum(size >= MINIMUM_GROUP for size in sizes.values()))
     found = {}
     for name, size in sizes.items():
         draws = trace([record["weights_by_group"][name] for record in ends], good)
-        seen: Drift = drift(draws, 2 * math.sqrt(temperature * draws.mean() / size), level)
+        seen: Drift = drift(draws, 2 * math.sqrt(draws.mean() / size), level)
         alarm = seen.moving and size >= MINIMUM_GROUP
         found[name] = {"last": rounded(draws[:, -1].mean()), "drift": rounded(seen.mean), "moving": alarm}
     return found

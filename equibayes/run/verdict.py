@@ -110,8 +110,9 @@ def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
         words.append(f"{sentence(verdict['stationarity'])}; raise burn_in.steps, or take more cycles (--samples)")
     kinetic = verdict["kinetic_temperature"]
     if target > 0 and kinetic is not None and abs(kinetic / target - 1) > TEMPERATURE_TOLERANCE:
+        digits = ".2f" if kinetic >= 0.1 else ".2g"
         words.append(
-            f"the kinetic temperature is {kinetic:.2f} instead of {target:g}: "
+            f"the kinetic temperature is {kinetic:{digits}} instead of {target:g}: "
             "lower cycles.peak or raise cycles.batch_size"
         )
     if verdict["temperature_rise_bound"] > RISE_LIMIT:

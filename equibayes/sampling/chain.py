@@ -132,6 +132,8 @@ class Stepper(Protocol[Seen_co]):
 class ReferenceStepper(Generic[Seen]):
     """One step after the other: evaluate the density, then :func:`sghmc.step`."""
 
+    engine = "reference"
+
     def __init__(
         self,
         density: Density[Seen],
@@ -141,11 +143,10 @@ class ReferenceStepper(Generic[Seen]):
         data_size: int,
         average: MovingAverage | None = None,
         blocks: Blocks = (),
-        engine: str = "reference",
     ) -> None:
-        """blocks: the weight matrices of a matrix mass, those of the state;  engine: what computes the density."""
+        """blocks: the weight matrices of a matrix mass, those of the state."""
         self.density, self.state, self.key, self.config = density, state, key, config
-        self.data_size, self.average, self.blocks, self.engine = data_size, average, blocks, engine
+        self.data_size, self.average, self.blocks = data_size, average, blocks
 
     def advance(
         self, stretch: Stretch, learning_rates: torch.Tensor, stopping: Callable[[], bool] = lambda: False

@@ -24,7 +24,7 @@ times the largest Σ_cd w_c w_d ρ^|c−d| over 0 ≤ ρ < 1, for any chain whos
 (reversible dynamics).  A drift beyond that is none of equilibrium:
 
     u          scatter T √(P/2): that of P harmonic degrees of freedom
-    |θ|²/d     scatter at most 2 √(qT/d), q its mean, for N(0, I) times any log-concave likelihood
+    |θ|²/d     scatter at most 2 √(q/d), q its mean, for N(0, I) times any log-concave likelihood, tempered or not
     forces     the change of the predictions from cycle to cycle has a constant size; tested between chains
 """
 

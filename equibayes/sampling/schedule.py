@@ -16,11 +16,16 @@ phases are lengthened to whole epochs when ``steps_per_epoch`` is given, unless 
 long: a short run on many frames stays short.  Burn-in and cycles may use different batch sizes, hence two numbers;
 epochs are counted from the start of each phase (``StepPlan.phase_step``).
 
-A cold start.  In the noise-free part of the burn-in, T = 0, the prior is left out as well: the chain descends the
+Tempering.  At temperature T the potential is −ln likelihood − T ln prior and the density likelihood^(1/T)·prior:
+only the likelihood is tempered, as if the variance of the labels' noise were T times as large, and weights that the
+data leave free keep the prior.  With the whole prior at T < 1 the density would be (posterior)^(1/T), in which these
+weights shrink to a variance of T.  A run at T = 0 is an optimiser and keeps its prior (weight 1): it looks for the
+maximum of the posterior density.
+
+A cold start.  In the noise-free part of the burn-in, T = 0, the prior is therefore left out: the chain descends the
 likelihood alone, from weights that were drawn from the prior.  With the prior it would go to the maximum of the
 posterior density, where the many weights that the data leave free are 0, far from where the posterior's mass is (|θ|²
-≈ P), and the noise would have to bring them back.  In general the potential at a share τ of the full temperature is
-−ln likelihood − τ ln prior, so that only the likelihood is tempered.
+≈ P), and the noise would have to bring them back.
 
 Langevin time.  A mode of curvature λ relaxes at the rate λ/(NM) per unit of Σγ: consecutive samples of one chain have
 the correlation exp(−λ/(NM)·Σγ), with the sum over the steps between them.
@@ -169,13 +174,12 @@ class Schedule:
         frozen, γ = step >= self.freeze_mass_at, float(self._learning_rate(np.array([step]))[0])
         if step < self.burn_in_steps:
             collect = frozen and self.burn_in.collect and step == self.burn_in_steps - 1
-            heat = self._burn_in_heat(step)
-            # a run at T = 0 has its prior throughout
-            weight = heat if self.temperature else 1.0
-            return StepPlan(γ, self.temperature * heat, "burn_in", step, -1, frozen, collect, weight)
+            temperature = self.temperature * self._burn_in_heat(step)
+            return StepPlan(γ, temperature, "burn_in", step, -1, frozen, collect, self._prior_weight(temperature))
         phase_step = step - self.burn_in_steps
         cycle, i = divmod(phase_step, self.cycle_steps)
-        return StepPlan(γ, self.temperature, "cycle", phase_step, cycle, frozen, i == self.cycle_steps - 1)
+        collect, weight = i == self.cycle_steps - 1, self._prior_weight(self.temperature)
+        return StepPlan(γ, self.temperature, "cycle", phase_step, cycle, frozen, collect, weight)
 
     def learning_rates(self) -> np.ndarray:
         """γ of every step, [total_steps]."""
@@ -193,6 +197,9 @@ class Schedule:
         count = self.burn_in_steps
         start = burn_in(np.minimum(steps, count), count, first.initial, first.final, first.decay)
         return np.where(steps < count, start, curves[self.cycles.kind]())
+
+    def _prior_weight(self, temperature: float) -> float:
+        return temperature if self.temperature else 1.0
 
     def _burn_in_heat(self, step: int) -> float:
         """Temperature as a share of the full one."""

@@ -73,8 +73,6 @@ class SGHMCConfig:
     """ε added to the mass."""
     mass: Mass = "diagonal"
     """``diagonal``: a mass for each weight, the paper's.  ``matrix``: in the eigenbasis of each weight matrix."""
-    refresh: int = 10
-    """Steps between changes of the eigenbasis while the mass adapts."""
 
     def __post_init__(self) -> None:
         if self.integrator not in ("baoa", "paper"):
@@ -89,8 +87,6 @@ class SGHMCConfig:
             raise InputError(f"epsilon {self.epsilon} must be positive, or a parameter without gradient has no mass")
         if self.mass not in ("diagonal", "matrix"):
             raise InputError(f"mass '{self.mass}' is unknown: use 'diagonal' or 'matrix'")
-        if not self.refresh >= 1:
-            raise InputError(f"refresh {self.refresh} must be at least 1")
 
     def blocks(self, shapes: Sequence[tuple[int, ...]]) -> Blocks:
         """The matrices that the mass acts on, among parameters with these shapes."""
@@ -168,9 +164,11 @@ def step(
         state = clone(state)
     θ, r, α = state.position, state.momentum, config.friction
     T = config.temperature if temperature is None else temperature
+    if adapt_mass and blocks:
+        adapt_basis(state, gradient / data_size, int(state.mass.updates), config, blocks)
+    gradient = eigenbasis.into_basis(blocks, state.mass.basis, gradient) if blocks else gradient
     if adapt_mass:
-        _adapt_mass(state, gradient, data_size, config, blocks)
-    gradient = _into(state, gradient, blocks)
+        _adapt_mass(state, gradient / data_size, config)
     Δt = _column(learning_rate, θ, factor=α / data_size).sqrt()
     h = Δt / state.mass.mass.sqrt()
 
@@ -213,10 +211,6 @@ def from_tensors(tensors: dict[str, torch.Tensor]) -> State:
     return State(tensors["position"], tensors["momentum"], mass, tensors["step"])
 
 
-def _into(state: State, x: torch.Tensor, blocks: Blocks) -> torch.Tensor:
-    return eigenbasis.into_basis(blocks, state.mass.basis, x) if blocks else x
-
-
 def _drift(state: State, moves: list[torch.Tensor], blocks: Blocks) -> None:
     """θ += Σ moves, which are in the basis; turned back together, because θ is not needed in between."""
     if blocks:
@@ -225,31 +219,29 @@ def _drift(state: State, moves: list[torch.Tensor], blocks: Blocks) -> None:
         state.position.add_(move)
 
 
-def _adapt_mass(state: State, gradient: torch.Tensor, data_size: float, config: SGHMCConfig, blocks: Blocks) -> None:
+def adapt_basis(state: State, scaled_gradient: torch.Tensor, updates: int, config: SGHMCConfig, blocks: Blocks) -> None:
+    """Gather the gradient per configuration and refresh the basis, where this is due after so many updates of the mass.
+
+    w = Q √m r stays: r becomes Q'ᵀ Q √m r / √m, which the update of the mass refers to the new m.
+    """
+    mass, r = state.mass, state.momentum
+    if eigenbasis.gathers(updates):
+        eigenbasis.gather(blocks, mass.factors, scaled_gradient)
+    if not eigenbasis.refreshes(updates):
+        return
+    if updates:
+        r.copy_(eigenbasis.from_basis(blocks, mass.basis, r.mul_(mass.mass.sqrt())))
+    eigenbasis.refresh(blocks, mass.factors, mass.basis, config.epsilon)
+    if updates:
+        r.copy_(eigenbasis.into_basis(blocks, mass.basis, r)).div_(mass.mass.sqrt())
+
+
+def _adapt_mass(state: State, scaled_gradient: torch.Tensor, config: SGHMCConfig) -> None:
     """M_{t−1} → M_t at constant w = M^(1/2) r.  The first M replaces a placeholder, so r stays unchanged."""
-    updates, r = int(state.mass.updates), state.momentum
-    before = None if updates == 0 else state.mass.mass.clone()
-    gradient = gradient / data_size
-    if blocks:
-        eigenbasis.gather(blocks, state.mass.factors, gradient)
-        if updates % config.refresh == 0:
-            before = _turn(state, before, blocks)
-        gradient = _into(state, gradient, blocks)
-    mass_rule.update(state.mass, gradient, config.beta, config.epsilon, inplace=True)
+    before = None if int(state.mass.updates) == 0 else state.mass.mass.clone()
+    mass_rule.update(state.mass, scaled_gradient, config.beta, config.epsilon, inplace=True)
     if before is not None:
-        r.mul_(before.div_(state.mass.mass).sqrt_())
-
-
-def _turn(state: State, before: torch.Tensor | None, blocks: Blocks) -> torch.Tensor | None:
-    """A new basis.  w = Q √m r stays: r becomes Q'ᵀ Q √m r, of mass 1."""
-    r, mass = state.momentum, state.mass
-    if before is not None:
-        r.copy_(eigenbasis.from_basis(blocks, mass.basis, before.sqrt() * r))
-    eigenbasis.refresh(blocks, mass.factors, mass.basis, first=before is None)
-    if before is None:
-        return None
-    r.copy_(eigenbasis.into_basis(blocks, mass.basis, r))
-    return torch.ones_like(before)
+        state.momentum.mul_(before.div_(state.mass.mass).sqrt_())
 
 
 def _add_noise(

@@ -107,6 +107,7 @@ def diverging(
     parameters: int,
     temperature: float = 1.0,
     *,
+    heating: torch.Tensor | float = 0.0,
     kinetic_factor: float = 2.0,
     potential_rise: float = 2.0,
 ) -> torch.Tensor:
@@ -114,9 +115,10 @@ def diverging(
 
     A chain is diverging if, in the last record,
     - a value is not finite, or
-    - mean(r²) > T·max(kinetic_factor, 1 + 10√(2/P)).  In equilibrium mean(r²) = T ± T√(2/P), so for a network (P > 10³)
-      even 1.5 does not occur by chance; heating by minibatches stays far below 2 at any usable step.  Not judged at
-      T = 0, where r is the speed of an optimiser; or
+    - mean(r²) > T·max(kinetic_factor, 1 + 10√(2/P)) and mean(r²) − T > kinetic_factor·heating.  In equilibrium
+      mean(r²) = T ± T√(2/P), so for a network (P > 10³) even 1.5 T does not occur by chance.  ``heating`` [K] is the
+      most that minibatches can add to T (``diagnostics.temperature_rise_bound``): little at T = 1, but many times T in
+      a cold chain.  Not judged at T = 0, where r is the speed of an optimiser; or
     - û has risen above its lowest recent value by more than potential_rise·P·max(T, 1).  Equipartition gives u a mean
       of PT/2 above the minimum and a scatter of T√(P/2), so a rise of 2PT is far outside, while the end of a noise-free
       phase (a rise of PT/2) is not mistaken for a divergence.
@@ -125,8 +127,8 @@ def diverging(
     scatters by N·sd(ln p)/√|batch|; where that is not small compared with P, pass means over an epoch.
     """
     finite = (kinetic[-1].isfinite()) & (potential[-1].isfinite())
-    threshold = temperature * max(kinetic_factor, 1 + 10 * (2 / parameters) ** 0.5)
-    hot = (kinetic[-1] > threshold) if temperature > 0 else torch.zeros_like(finite)
+    warm = kinetic[-1] > temperature * max(kinetic_factor, 1 + 10 * (2 / parameters) ** 0.5)
+    hot = warm & (kinetic[-1] - temperature > kinetic_factor * heating) & (temperature > 0)
     lowest = potential.nan_to_num(nan=torch.inf).amin(dim=0)
     high = potential[-1] - lowest > potential_rise * parameters * max(temperature, 1.0)
     return ~finite | hot | high

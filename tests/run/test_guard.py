@@ -22,6 +22,7 @@ from equibayes.run.prepare import prepare
 from equibayes.run.settings import GuardSettings
 from equibayes.run.state import RunState
 from equibayes.run.store import Store
+from equibayes.sampling.chain import Look
 from equibayes.sampling.schedule import StepPlan
 from equibayes.sampling.sghmc import SGHMCConfig
 from tests.run.test_loop import mixed
@@ -206,11 +207,12 @@ class Looks:
         self.state.sampler.momentum.copy_(torch.randn(1, 2000, generator=generator))
         self.guard = Guard(GuardSettings(), SGHMCConfig(), 100, [0], force_size=1.2)
 
-    def __call__(self, potential: float, plan: StepPlan = FROZEN, *, force_mae: float = 0.1) -> bool:
+    def __call__(self, potential: float, plan: StepPlan = FROZEN, *, force_mae: float = 0.1, gamma: float = 0) -> bool:
         """Whether the guard objects."""
         value, error, unused = torch.tensor([potential]), torch.tensor([force_mae]), torch.zeros(1)
         seen = Evaluation(unused, value, unused, error, unused)
-        return bool(self.guard.look(self.state, self.state.copy(), self.state.copy(), plan, seen))
+        look = Look(plan, seen, torch.tensor([gamma], dtype=torch.float64))
+        return bool(self.guard.look(self.state, self.state.copy(), self.state.copy(), look))
 
 
 def test_a_rise_of_the_potential_is_a_divergence() -> None:
@@ -233,6 +235,15 @@ def test_heat_is_a_divergence() -> None:
     look.state.sampler.momentum.mul_(1.45)  # mean(r²) above 2
     assert not look(0.0, ADAPTING)
     assert look(0.0)
+
+
+def test_the_heat_of_minibatches_is_no_divergence() -> None:
+    """A chain at T = 0.01 whose minibatches may add NγM/2 = 100 γ/2 = 0.05: above 0.01 + 2·0.05 it diverges."""
+    cold, momentum = FROZEN._replace(temperature=0.01), Looks().state.sampler.momentum
+    for heat, gamma, hot in ((0.1, 1e-3, False), (0.12, 1e-3, True), (0.025, 0.0, True), (0.018, 0.0, False)):
+        look = Looks()
+        look.state.sampler.momentum.copy_(momentum * heat**0.5)
+        assert look(0.0, cold, gamma=gamma) is hot
 
 
 @pytest.mark.parametrize("plan", [FROZEN, ADAPTING])

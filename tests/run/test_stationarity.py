@@ -100,6 +100,9 @@ def test_what_is_recorded() -> None:
     found = at_the_end(trial.potential, position, trial.chains.fixed_frames, 1.0)
     whole = trial.potential(position, torch.arange(16)[None])
     assert found["fixed_potential"] == pytest.approx(whole.potential.tolist(), rel=1e-5)
+    cold = at_the_end(trial.potential, position, trial.chains.fixed_frames, 0.1)
+    without = whole.potential - 0.9 * trial.potential.prior.neg_log_density(position).double()
+    assert cold["fixed_potential"] == pytest.approx(without.tolist(), rel=1e-5), "the prior is tempered with T"
     assert found["fixed_scatter"] == pytest.approx(np.sqrt(position.shape[1] / 2), rel=1e-4)
     groups = trial.potential.model.layout.groups
     assert found["weights_in_group"] == {name: part.stop - part.start for name, part in groups.items()}

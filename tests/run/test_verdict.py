@@ -154,6 +154,8 @@ def test_wrong_temperature(kinetic: float, shown: str) -> None:
     (words,) = verdict(history(kinetic=kinetic))["warnings"]
     assert words == f"the kinetic temperature is {shown} instead of 1: lower cycles.peak or raise cycles.batch_size"
     assert verdict(history(kinetic=0.5), temperature=0.5)["warnings"] == []
+    (cold,) = verdict(history(kinetic=0.0118), temperature=0.01)["warnings"]
+    assert cold.startswith("the kinetic temperature is 0.012 instead of 0.01")
     assert verdict(history(kinetic=kinetic), temperature=0.0)["warnings"] == [], "an optimiser has no temperature"
 
 

@@ -129,8 +129,8 @@ def test_noise_free_start_and_ramp():
     sudden = Schedule(BurnIn(steps=100, noise_free_fraction=0.1), Cycles(count=0))
     assert [sudden.at(s).temperature for s in (9, 10)] == [0.0, 1.0]
     assert Schedule(BurnIn(steps=100), Cycles(count=0)).at(0).temperature == 1.0
-    # only the likelihood is tempered: the prior counts as much as the noise; an optimiser keeps it
-    assert [plan.at(s).prior_weight for s in (0, 20, 30, 102)] == pytest.approx([0.0, 0.5, 1.0, 1.0])
+    # only the likelihood is tempered: exp(−u/T) keeps the whole prior; an optimiser keeps it too
+    assert [plan.at(s).prior_weight for s in (0, 20, 30, 102)] == pytest.approx([0.0, 0.25, 0.5, 0.5])
     still = Schedule(BurnIn(steps=100, noise_free_fraction=0.1), Cycles(count=0), 0.0)
     assert still.at(0).prior_weight == 1.0
 

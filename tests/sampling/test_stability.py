@@ -132,3 +132,10 @@ def test_detector_without_noise_judges_the_potential_only():
     assert not bool(diverging(kinetic, potential, 100, temperature=0.0))
     potential[-1] = 1e3
     assert bool(diverging(kinetic, potential, 100, temperature=0.0))
+
+
+def test_detector_allows_for_the_heat_of_minibatches():
+    kinetic, potential = torch.full((3, 3), 0.05), torch.zeros(3, 3)
+    heating = torch.tensor([0.0, 0.015, 0.025])
+    found = diverging(kinetic, potential, 10_000, temperature=0.01, heating=heating)
+    assert found.tolist() == [True, True, False], "above 0.02, 0.04 and 0.06"

@@ -26,6 +26,8 @@ from equibayes.engine.native.target import cpu_stamp, target
 HERE = Path(__file__).parent
 COMMON = ("gemm.cpp", "threads.cpp")
 """Sources in `source/` that every library has."""
+STEPS = ("steps.cpp", "update.cpp", "basis.cpp")
+"""Those with the steps of the sampler."""
 # no -ffast-math: it removes the reduction of large arguments
 FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-pthread", "-w")
 FAST, SLOW = "-O3", "-O1"
@@ -68,7 +70,7 @@ def build(
     slow   files whose speed does not matter, compiled with less optimisation
     steps  with the steps of the sampler
     """
-    common = [*COMMON, "steps.cpp"] if steps else COMMON
+    common = [*COMMON, *STEPS] if steps else COMMON
     texts = {each: (HERE / "source" / each).read_text(encoding="utf-8") for each in common} | dict(sources)
     units = [_unit(each, texts, slow=each in slow) for each in texts if not each.endswith(".h")]
     key = _digest([unit.key for unit in units])

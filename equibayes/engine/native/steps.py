@@ -18,11 +18,14 @@ from equibayes.data.resident import ResidentData
 from equibayes.engine.native.target import engine_name
 from equibayes.engine.table import step_table
 from equibayes.sampling import sghmc
+from equibayes.sampling.basis import DECAY, SHRINKAGE, Blocks
 from equibayes.sampling.chain import MovingAverage, Stretch
 from equibayes.sampling.noise import NoiseKey
 
 SECONDS = 0.05
 """How long the C++ code runs before Python looks whether it shall stop."""
+PIECE = 8192
+"""Parameters that one thread updates at once where there is no matrix: they stay in the cache."""
 
 
 def _fields(of: type, names: str) -> list[tuple[str, Any]]:
@@ -41,16 +44,17 @@ class DataView(ctypes.Structure):
 
 
 class StretchView(ctypes.Structure):
-    """`Stretch` in source/steps.cpp."""
+    """`Stretch` in include/stretch.h."""
 
     _fields_ = (
-        *_fields(ctypes.c_int64, "steps chains batch size ranges first_step threads"),
-        *_fields(ctypes.c_void_p, "position momentum average maximum mass moving gradient scale center stiffness"),
-        *_fields(ctypes.c_void_p, "range frames plans identities stop seen"),
+        *_fields(ctypes.c_int64, "steps chains batch size ranges pieces matrices basis_size first_step threads"),
+        *_fields(ctypes.c_void_p, "position momentum average maximum mass moving gradient"),
+        *_fields(ctypes.c_void_p, "factors basis basis_back scale center stiffness"),
+        *_fields(ctypes.c_void_p, "range piece matrix frames plans identities stop seen"),
         *_fields(ctypes.c_uint64, "seed dropout_seed dropped"),
         *_fields(ctypes.c_int64, "dropout_stream features"),
         *_fields(ctypes.c_double, "friction beta epsilon data_size decay"),
-        *_fields(ctypes.c_float, "kept"),
+        *_fields(ctypes.c_float, "factor_decay shrinkage kept"),
         *_fields(ctypes.c_int32, "paper flat_prior center_per_chain"),
     )
 
@@ -107,6 +111,38 @@ def ranges_of(places: torch.Tensor) -> torch.Tensor:
     return torch.stack([starts, places[starts], ends - starts], 1).contiguous()
 
 
+def matrices_of(blocks: Blocks) -> torch.Tensor:
+    """[N, 7] int64: `MassMatrix` in include/basis.h, in the order of the flat buffer."""
+    rows = []
+    for block in blocks:
+        rows_and_columns = block.rows, block.columns
+        for i in range(block.count):
+            places = (
+                block.left.start + i * block.rows * block.row_side,
+                block.right.start + i * block.columns * block.column_side,
+            )
+            first = block.first + i * block.rows * block.columns
+            rows.append((first, *rows_and_columns, block.row_side, block.column_side, *places))
+    return torch.tensor(rows, dtype=torch.int64).reshape(-1, 7)
+
+
+def pieces_of(matrices: torch.Tensor, size: int) -> torch.Tensor:
+    """[M, 3] int64: first parameter of a piece, their number, and which of the matrices it is, or −1."""
+    found: list[tuple[int, int, int]] = []
+
+    def fill(first: int, end: int) -> None:
+        """Pieces without a matrix."""
+        found.extend((p, min(PIECE, end - p), -1) for p in range(first, end, PIECE))
+
+    end = 0
+    for number, (first, rows, columns) in enumerate(matrices[:, :3].tolist()):
+        fill(end, first)
+        end = first + rows * columns
+        found.append((first, rows * columns, number))
+    fill(end, size)
+    return torch.tensor(found)
+
+
 class NativeStepper:
     """Steps of one run, for chains whose state stays in the same tensors."""
 
@@ -127,6 +163,9 @@ class NativeStepper:
         self.library = module.library
         self.library.steps_new.restype = ctypes.c_void_p
         self.ranges = ranges_of(module.places)
+        self.matrices = matrices_of(config.blocks(model.layout.shapes))
+        self.pieces = pieces_of(self.matrices, model.layout.size)
+        self.basis_back = torch.zeros_like(state.mass.basis)
         self.scale = model.layout.scale.like(state.position).contiguous()
         self.prior = PriorNumbers.of(potential.prior, state.position)
         words = [identity & 0xFFFFFFFF for identity in key.chains]
@@ -180,15 +219,17 @@ class NativeStepper:
         return view(
             StretchView,
             **of_stretch,
-            size=state.position.shape[1], ranges=len(self.ranges), first_step=int(state.step), threads=torch.get_num_threads(),
+            size=state.position.shape[1], ranges=len(self.ranges), pieces=len(self.pieces), matrices=len(self.matrices),
+            basis_size=state.mass.basis.shape[1], first_step=int(state.step), threads=torch.get_num_threads(),
             position=state.position, momentum=state.momentum, average=state.mass.average, maximum=state.mass.maximum,
             mass=state.mass.mass, moving=None if self.average is None else self.average.weights, gradient=self.gradient,
-            scale=self.scale, center=center, stiffness=prior.stiffness, range=self.ranges, identities=self.identities,
+            factors=state.mass.factors, basis=state.mass.basis, basis_back=self.basis_back, scale=self.scale, center=center,
+            stiffness=prior.stiffness, range=self.ranges, piece=self.pieces, matrix=self.matrices, identities=self.identities,
             seen=self.seen, seed=self.key.seed, dropout_seed=0 if dropout is None else dropout.seed,
             dropped=int(rate * 2**32), dropout_stream=0 if dropout is None else dropout.stream,
             features=0 if dropout is None else of_stretch["batch"] * atoms * channels,
             friction=config.friction, beta=config.beta, epsilon=config.epsilon, data_size=self.potential.data_size,
-            decay=0.0 if self.average is None else self.average.decay, kept=1 / (1 - rate),
+            decay=0.0 if self.average is None else self.average.decay, factor_decay=DECAY, shrinkage=SHRINKAGE, kept=1 / (1 - rate),
             paper=config.integrator == "paper", flat_prior=prior.flat, center_per_chain=center is not None and center.ndim == 2,
         )  # fmt: skip
 

@@ -157,8 +157,9 @@ def _launch_all(work: dict[str, Any]) -> None:
     potential, key = Potential(model, data, StandardNormal()), NoiseKey(0, tuple(range(chains)))
     plan = StepPlan(1e-3, 1.0, "burn_in", 0, -1, False, False)
     stretch = Stretch(0, [plan], torch.zeros(1, chains, 1, dtype=torch.int64))
-    for integrator in ("baoa", "paper"):
-        sampler, state = sghmc.SGHMCConfig(integrator=integrator), sghmc.init(flat)
+    for integrator, mass in (("baoa", "diagonal"), ("paper", "diagonal"), ("baoa", "matrix")):
+        sampler = sghmc.SGHMCConfig(integrator=integrator, mass=mass)  # type: ignore[arg-type]
+        state = sghmc.init(flat, blocks=sampler.blocks(model.layout.shapes))
         stepper = TritonStepper(potential, state, key, sampler, longest=1, precision=work["precision"])
         stepper.advance(stretch, torch.full((1, chains), 1e-3))
 

@@ -2,9 +2,13 @@
 
 What changes from step to step (frames, Δt, noise, mass adaptation) is written into tables for a stretch of steps at
 once.  A counter on the device runs through them, and the host waits only at the end of a stretch.
+
+A matrix mass has a second recording: the first ends with the gradient, the second turns it into the basis, makes the
+step and turns back.  Gathering and refreshing, which most steps do not need, come between the two and are not recorded.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -13,8 +17,8 @@ from equibayes.bayes.prior import LOG_2PI, CentredNormal, Flat
 from equibayes.engine.table import step_table
 from equibayes.engine.triton.capture import Capture
 from equibayes.engine.triton.potential import TritonPotential
-from equibayes.engine.triton.update import update
-from equibayes.sampling import sghmc
+from equibayes.engine.triton.update import collect, update
+from equibayes.sampling import basis, sghmc
 from equibayes.sampling.chain import MovingAverage, Stretch
 from equibayes.sampling.noise import NoiseKey
 
@@ -43,11 +47,12 @@ class TritonStepper:
         self.device = potential.data.forces.device
         chains, size = state.position.shape
         self.scale = potential.model.layout.scale.like(state.position)
-        self.table = torch.zeros(longest, chains, 5, dtype=torch.float32, device=self.device)
+        self.table = torch.zeros(longest, chains, 6, dtype=torch.float32, device=self.device)
         self.first_step = torch.zeros(1, dtype=torch.int64, device=self.device)
         identities = torch.tensor([identity & 0xFFFFFFFF for identity in key.chains], dtype=torch.int64)
         self.identities = identities.to(torch.int32).to(self.device)
         self.gradient = torch.zeros_like(state.position)
+        self.blocks = config.blocks(potential.model.layout.shapes)
         self.programs = -(-size // (4 * QUADS))
         self.prior_terms = torch.zeros(chains, self.programs, dtype=torch.float32, device=self.device)
         prior = potential.prior
@@ -62,7 +67,7 @@ class TritonStepper:
             self.center = self.stiffness = torch.zeros_like(self.scale)
             self.constant = 0.0
         self._potentials: dict[int, TritonPotential] = {}
-        self._steps: dict[int, Capture[None]] = {}
+        self._recorded: dict[int, list[Capture[None]]] = {}
 
     def advance(
         self, stretch: Stretch, learning_rates: torch.Tensor, stopping: Callable[[], bool] = lambda: False
@@ -77,8 +82,9 @@ class TritonStepper:
         potential.counter.zero_()
         # the state may have been rolled back since the last stretch
         potential.passes.load_weights(self.state.position * self.scale)
-        for _ in range(count):
-            self._steps[batch]()
+        for plan in stretch.plans:
+            self._step(batch, updates, adapt=not plan.mass_frozen)
+            updates += not plan.mass_frozen
         self.state.step.add_(count)
         self.state.mass.updates.add_(sum(not plan.mass_frozen for plan in stretch.plans))
         neg_log_prior = self.prior_terms.double().sum(1) + self.constant
@@ -91,27 +97,67 @@ class TritonStepper:
             self._potentials[batch] = made
             # warming up makes real steps, which must leave no trace
             changing = self._changing(made)
-            self._steps[batch] = Capture(lambda: self._step(made), self.device, warm_up=2, changing=changing)
+            parts = (self._collect, self._move) if self.blocks else (self._whole,)
+            recorded = [partial(part, made) for part in parts]
+            self._recorded[batch] = [Capture(each, self.device, warm_up=2, changing=changing) for each in recorded]
         return self._potentials[batch]
 
     def _changing(self, potential: TritonPotential) -> list[torch.Tensor]:
         state = self.state
-        own = [state.position, state.momentum, state.mass.average, state.mass.maximum, state.mass.mass]
+        own = [state.position, state.momentum, state.mass.average, state.mass.maximum, state.mass.mass, self.gradient]
         own += [] if self.average is None else [self.average.weights]
         return [*own, potential.passes.weights, potential.counter]
 
-    def _step(self, potential: TritonPotential) -> None:
+    def _step(self, batch: int, updates: int, *, adapt: bool) -> None:
+        """updates: of the mass so far."""
+        first, *second = self._recorded[batch]
+        first()
+        if self.blocks and adapt and basis.gathers(updates):
+            scaled = self.gradient / self.potential.data_size
+            sghmc.adapt_basis(self.state, scaled, updates, self.config, self.blocks)
+        for each in second:
+            each()
+
+    def _whole(self, potential: TritonPotential) -> None:
+        """A step with a diagonal mass."""
         potential.draw_mask(self.first_step, self.identities)
         potential()
+        self._update(potential, self.gradient)
+        self._end(potential)
+
+    def _collect(self, potential: TritonPotential) -> None:
+        """The gradient of a step with a matrix mass."""
+        potential.draw_mask(self.first_step, self.identities)
+        potential()
+        passes, (chains, size) = potential.passes, self.state.position.shape
+        collect[(self.programs, chains)](
+            self.state.position, passes.gradient, self.gradient, self.prior_terms, self.scale, passes.places_flat, self.center,
+            self.stiffness, self.table, potential.counter, size, passes.places.size, chains, PARTS=passes.parts,
+            CENTRED=self.centred, CENTRE_PER_CHAIN=self.center.ndim == 2, QUADS=QUADS,
+        )  # fmt: skip
+
+    def _move(self, potential: TritonPotential) -> None:
+        """The rest of it."""
+        state, blocks = self.state, self.blocks
+        turned = basis.into_basis(blocks, state.mass.basis, self.gradient)
+        self._update(potential, turned)
+        state.position.add_(basis.from_basis(blocks, state.mass.basis, turned))
+        potential.passes.load_weights(state.position * self.scale)
+        self._end(potential)
+
+    def _update(self, potential: TritonPotential, gradient: torch.Tensor) -> None:
         state, passes, config = self.state, potential.passes, self.config
         chains, size = state.position.shape
         update[(self.programs, chains)](
             state.position, state.momentum, state.mass.average, state.mass.maximum, state.mass.mass, passes.gradient,
-            passes.weights, self.gradient, self.prior_terms, self.scale, passes.places_flat, self.center, self.stiffness,
+            passes.weights, gradient, self.prior_terms, self.scale, passes.places_flat, self.center, self.stiffness,
             self.table, potential.counter, self.first_step, self.identities, self.key.seed, size, passes.places.size, chains,
             config.friction, config.beta, config.epsilon, float(self.potential.data_size), PARTS=passes.parts,
-            PAPER=config.integrator == "paper", CENTRED=self.centred, CENTRE_PER_CHAIN=self.center.ndim == 2, QUADS=QUADS,
+            PAPER=config.integrator == "paper", CENTRED=self.centred, CENTRE_PER_CHAIN=self.center.ndim == 2,
+            MATRIX=bool(self.blocks), QUADS=QUADS,
         )  # fmt: skip
+
+    def _end(self, potential: TritonPotential) -> None:
         if self.average is not None:
-            self.average.update(state.position)
+            self.average.update(self.state.position)
         potential.counter.add_(1)

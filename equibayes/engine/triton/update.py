@@ -30,36 +30,16 @@ def draw(out, identities, seed, step, stream, size, QUADS: tl.constexpr):
     tl.store(out + chain.to(tl.int64) * size + p, z, mask=p < size)
 
 
-@triton.jit(do_not_specialize=["size", "seed", "padded", "chains"])
-def update(
-    position, momentum, average, maximum, mass, parts, weights, gradient, prior_terms, scale, place, center, precision, table, counter,
-    first_step, identities, seed, size, padded, chains, friction, beta, epsilon, data_size, PARTS: tl.constexpr, PAPER: tl.constexpr,
-    CENTRED: tl.constexpr, CENTRE_PER_CHAIN: tl.constexpr, QUADS: tl.constexpr,
+@triton.jit
+def own_gradient(
+    θ, p, row, where, valid, chain, parts, prior_terms, scale, center, precision, weight, size, padded, chains, PARTS: tl.constexpr,
+    CENTRED: tl.constexpr, CENTRE_PER_CHAIN: tl.constexpr,
 ):  # fmt: skip
-    """One step of every chain (the equations are in sghmc.py and mass.py).
-
-    parts [PARTS, K, padded]: gradient by the forward weights, in sums to be added up
-    place [P]: where a parameter lies there;  scale [P]: from stored to forward weights
-    table [S, K, 5]: Δt, noise deviation, whether the mass adapts (2: first time), bias correction, weight of the prior
-    Also written: forward weights of the next step, ∇û, and −ln p(θ) of the prior before the step, one per program.
-    """
-    quad = tl.program_id(0) * QUADS + tl.arange(0, QUADS)
-    chain = tl.program_id(1)
-    p = tl.program_id(0) * 4 * QUADS + tl.arange(0, 4 * QUADS)
-    valid = p < size
-    row = chain.to(tl.int64) * size + p
-    now = tl.load(counter)
-    table += (now * chains + chain) * 5
-    dt, deviation, adapt, correction = tl.load(table), tl.load(table + 1), tl.load(table + 2), tl.load(table + 3)
-    θ = tl.load(position + row, mask=valid, other=0.0)
-    r = tl.load(momentum + row, mask=valid, other=0.0)
-    m = tl.load(mass + row, mask=valid, other=1.0)
-    where = chain.to(tl.int64) * padded + tl.load(place + p, mask=valid, other=0)
-    factor = tl.load(scale + p, mask=valid, other=0.0)
+    """∇û with the prior; −ln p(θ) of the prior before the step is written, one per program."""
     g = tl.load(parts + where, mask=valid, other=0.0)
     for part in tl.static_range(1, PARTS):
         g += tl.load(parts + part * chains * padded + where, mask=valid, other=0.0)
-    g = g * factor
+    g = g * tl.load(scale + p, mask=valid, other=0.0)
     away, stiffness = θ, 1.0
     if CENTRED:
         c = p + chain.to(tl.int64) * size if CENTRE_PER_CHAIN else p
@@ -67,8 +47,64 @@ def update(
         stiffness = tl.load(precision + p, mask=valid, other=0.0)
     pulled = away * stiffness
     tl.store(prior_terms + chain * tl.num_programs(0) + tl.program_id(0), tl.sum(0.5 * away * pulled, 0))
-    g += tl.load(table + 4) * pulled
+    return g + weight * pulled
+
+
+@triton.jit(do_not_specialize=["size", "padded", "chains"])
+def collect(
+    position, parts, gradient, prior_terms, scale, place, center, precision, table, counter, size, padded, chains,
+    PARTS: tl.constexpr, CENTRED: tl.constexpr, CENTRE_PER_CHAIN: tl.constexpr, QUADS: tl.constexpr,
+):  # fmt: skip
+    """∇û of every chain alone, for a matrix mass; arguments as of `update`."""
+    chain = tl.program_id(1)
+    p = tl.program_id(0) * 4 * QUADS + tl.arange(0, 4 * QUADS)
+    valid = p < size
+    row = chain.to(tl.int64) * size + p
+    θ = tl.load(position + row, mask=valid, other=0.0)
+    where = chain.to(tl.int64) * padded + tl.load(place + p, mask=valid, other=0)
+    weight = tl.load(table + (tl.load(counter) * chains + chain) * 6 + 4)
+    g = own_gradient(
+        θ, p, row, where, valid, chain, parts, prior_terms, scale, center, precision, weight, size, padded, chains, PARTS, CENTRED,
+        CENTRE_PER_CHAIN,
+    )  # fmt: skip
     tl.store(gradient + row, g, mask=valid)
+
+
+@triton.jit(do_not_specialize=["size", "seed", "padded", "chains"])
+def update(
+    position, momentum, average, maximum, mass, parts, weights, gradient, prior_terms, scale, place, center, precision, table, counter,
+    first_step, identities, seed, size, padded, chains, friction, beta, epsilon, data_size, PARTS: tl.constexpr, PAPER: tl.constexpr,
+    CENTRED: tl.constexpr, CENTRE_PER_CHAIN: tl.constexpr, MATRIX: tl.constexpr, QUADS: tl.constexpr,
+):  # fmt: skip
+    """One step of every chain (the equations are in sghmc.py and mass.py).
+
+    parts [PARTS, K, padded]: gradient by the forward weights, in sums to be added up
+    place [P]: where a parameter lies there;  scale [P]: from stored to forward weights
+    table [S, K, 6]: Δt, noise deviation, whether the mass adapts (2: first time), bias correction, weight of the prior
+    Also written: forward weights of the next step, ∇û, and −ln p(θ) of the prior before the step, one per program.
+    MATRIX: ``gradient`` is ∇û in the basis, which is replaced by the move of θ in the basis; nothing else is written.
+    """
+    quad = tl.program_id(0) * QUADS + tl.arange(0, QUADS)
+    chain = tl.program_id(1)
+    p = tl.program_id(0) * 4 * QUADS + tl.arange(0, 4 * QUADS)
+    valid = p < size
+    row = chain.to(tl.int64) * size + p
+    now = tl.load(counter)
+    table += (now * chains + chain) * 6
+    dt, deviation, adapt, correction = tl.load(table), tl.load(table + 1), tl.load(table + 2), tl.load(table + 3)
+    r = tl.load(momentum + row, mask=valid, other=0.0)
+    m = tl.load(mass + row, mask=valid, other=1.0)
+    where = chain.to(tl.int64) * padded + tl.load(place + p, mask=valid, other=0)
+    if MATRIX:
+        θ = r * 0
+        g = tl.load(gradient + row, mask=valid, other=0.0)
+    else:
+        θ = tl.load(position + row, mask=valid, other=0.0)
+        g = own_gradient(
+            θ, p, row, where, valid, chain, parts, prior_terms, scale, center, precision, tl.load(table + 4), size, padded, chains,
+            PARTS, CENTRED, CENTRE_PER_CHAIN,
+        )  # fmt: skip
+        tl.store(gradient + row, g, mask=valid)
     if adapt > 0:
         scaled = g / data_size
         a = tl.load(average + row, mask=valid, other=0.0) * beta + (1 - beta) * scaled * scaled
@@ -91,5 +127,8 @@ def update(
         r = r * (1 - friction) + noise
         θ += 0.5 * h * r
     tl.store(momentum + row, r, mask=valid)
-    tl.store(position + row, θ, mask=valid)
-    tl.store(weights + where, θ * factor, mask=valid)
+    if MATRIX:
+        tl.store(gradient + row, θ, mask=valid)
+    else:
+        tl.store(position + row, θ, mask=valid)
+        tl.store(weights + where, θ * tl.load(scale + p, mask=valid, other=0.0), mask=valid)

@@ -4,6 +4,7 @@ whose stiffness depends on the frame."""
 import ctypes
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 
@@ -99,12 +100,15 @@ def plans(heats=(1.0, 0.7, 0.0, 0.4)) -> list[StepPlan]:
 RATES = torch.tensor([[1e-2, 3e-2], [2e-2, 1e-2], [1e-2, 1e-3], [5e-3, 2e-2]], dtype=torch.float64)
 INDICES = torch.tensor([[[0, 1, 2], [2, 1, 3]], [[3, 0, 1], [0, 2, 3]], [[1, 2, 3], [3, 1, 0]], [[2, 0, 1], [1, 3, 2]]])
 KEY = NoiseKey(2**40 + 7, (5, 2**31 + 9))
+MATRIX = sghmc.SGHMCConfig(mass="matrix")
 CASES = {
     "baoa": ("baoa", lambda size: StandardNormal(), None, False),
     "paper": ("paper", lambda size: CentredNormal(torch.linspace(-1, 1, size), torch.tensor(0.5)), None, False),
     "own centres": ("baoa", lambda size: CentredNormal(torch.ones(2, size), torch.linspace(1, 2, size)), None, False),
     "point": ("baoa", lambda size: Flat(), None, True),
     "dropout": ("paper", lambda size: Flat(), Dropout(0.25, 2**33 + 5, STREAM_TRAIN), False),
+    "baoa, matrix": ("baoa", lambda size: StandardNormal(), None, True),
+    "paper, matrix": ("paper", lambda size: CentredNormal(torch.linspace(-1, 1, size), torch.tensor(0.5)), None, False),
 }
 
 
@@ -114,13 +118,14 @@ def run(model, module, case, *, threads=1, native=True, stretches=((0, 1), (1, 4
     frames = [selftest.cluster(2, seed) for seed in range(4)]
     data = selftest.data(frames, CONFIG, dtype, "cpu")
     potential = Springs(model, data, prior(model.layout.size), dropout=dropout)
-    state = sghmc.init(selftest.weights(model, 2, 3).to(dtype))
+    sampler = sghmc.SGHMCConfig(integrator=integrator, mass="matrix" if "matrix" in case else "diagonal")
+    blocks = sampler.blocks(model.layout.shapes)
+    state = sghmc.init(selftest.weights(model, 2, 3).to(dtype), blocks=blocks)
     average = MovingAverage(state.position.clone(), 0.9) if averaged else None
-    sampler = sghmc.SGHMCConfig(integrator=integrator)
     if native:
         stepper = NativeStepper(potential, state, KEY, sampler, module=module, average=average)
     else:
-        stepper = ReferenceStepper(_density(potential), state, KEY, sampler, 4, average)
+        stepper = ReferenceStepper(_density(potential), state, KEY, sampler, 4, average, blocks)
     before, seen = torch.get_num_threads(), None
     torch.set_num_threads(threads)
     try:
@@ -148,10 +153,18 @@ def test_steps_are_those_of_the_reference(model, module, case):
     ours, our_average, seen = run(model, module, case)
     theirs, average, expected = run(model, module, case, native=False, dtype=torch.float64)
     start = selftest.weights(model, 2, 3)
-    assert selftest.relative(ours.position.double() - start.float(), theirs.position - start) < 1e-5
+    limit = (
+        1e-4 if "matrix" in case else 1e-5
+    )  # hardly any gradient in some directions, which follow the rounding of others
+    assert selftest.relative(ours.position.double() - start.float(), theirs.position - start) < limit
     assert selftest.relative(ours.momentum, theirs.momentum) < 1e-5
     assert selftest.relative(ours.mass.mass, theirs.mass.mass) < 1e-5
     assert selftest.relative(ours.mass.maximum, theirs.mass.maximum) < 1e-5
+    if ours.mass.basis.numel():
+        np.testing.assert_allclose(ours.mass.basis, theirs.mass.basis, atol=1e-4)
+        assert (
+            theirs.mass.basis - sghmc.init(start, blocks=MATRIX.blocks(model.layout.shapes)).mass.basis
+        ).abs().max() > 0.5
     assert (int(ours.step), int(ours.mass.updates)) == (4, 3)
     assert selftest.relative(seen.gradient, expected.gradient) < 1e-5
     assert seen.potential.tolist() == pytest.approx(expected.potential.tolist(), rel=1e-6)
@@ -163,7 +176,7 @@ def test_steps_are_those_of_the_reference(model, module, case):
         assert selftest.relative(our_average.weights, theirs.position) > 1e-3
 
 
-@pytest.mark.parametrize("case", ["baoa", "dropout"])
+@pytest.mark.parametrize("case", ["baoa", "dropout", "baoa, matrix"])
 def test_bits_depend_neither_on_threads_nor_on_stretches(model, module, case):
     state, _, seen = run(model, module, case)
     for threads, stretches in ((2, ((0, 1), (1, 4))), (3, ((0, 4),)), (1, ((0, 2), (2, 4)))):
