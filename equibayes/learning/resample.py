@@ -32,6 +32,8 @@ class ResampleSettings:
     warm: bool = setting(True, "begin with the samples of the round before; false: from random weights, at full length")
     burn_in: float = setting(0.25, "length of the burn-in, as a fraction of sample.burn_in.steps", above=0, at_most=1)
     initial: float = setting(0.3, "initial learning rate, as a fraction of sample.burn_in.initial", above=0, at_most=1)
+    decay: str = setting("exponential", "decay of the learning rate in this burn-in", ("exponential", "linear"))
+    noise_free: float = setting(0.0, "first fraction of this burn-in without noise and prior", at_least=0, at_most=1)
     freeze_mass: float = setting(0.5, "fraction of this burn-in after which the mass is constant", above=0, at_most=1)
 
     def __post_init__(self) -> None:
@@ -39,7 +41,7 @@ class ResampleSettings:
 
 
 def warm_config(config: SampleConfig, settings: ResampleSettings) -> SampleConfig:
-    """The same settings with a short burn-in, which needs no noise-free start."""
+    """The same settings with a short burn-in."""
     full = config.burn_in
     initial = max(settings.initial * full.initial, full.final)
     return replace(
@@ -48,9 +50,9 @@ def warm_config(config: SampleConfig, settings: ResampleSettings) -> SampleConfi
             full,
             steps=max(1, round(settings.burn_in * full.steps)),
             initial=initial,
-            decay="exponential",  # few steps at a large γ, which would lead away from the start
+            decay=settings.decay,
             freeze_mass=settings.freeze_mass,
-            noise_free=0.0,
+            noise_free=settings.noise_free,
             early=0.0,
         ),
     )

@@ -48,6 +48,13 @@ def trial(config: SampleConfig, data: Dataset, judged: Dataset, device: str) -> 
     }
 
 
+def judged_by(posterior: Posterior, judged: Dataset, device: str) -> dict[str, Any]:
+    """What the whole posterior is worth, not recalibrated."""
+    raw = replace(posterior, calibration=None)
+    predicted = list(predict(raw, judged.structures, device=device))
+    return measured(collect(judged.name, len(posterior), judged.structures, predicted))
+
+
 class _Judge:
     def __init__(self, posterior: Posterior, held_back: Dataset, judged: Dataset, device: str) -> None:
         self.posterior, self.held_back, self.judged, self.device = posterior, held_back, judged, device
