@@ -45,7 +45,9 @@ def test_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "species H, C, O" in lines[2]
     assert "2 layers, l ≤ 1, both parities, 4 features, cutoff 4 Å: 1866 weights (float32)" in words["network"]
     assert "2, seed 0; 64 steps: burn-in 40 (batch 4, mass frozen at 36), then 1 × 24 (rise_and_fall" in words["chains"]
-    assert "SGHMC (baoa) at temperature 1; prior normal around 0, width 1, readout 0.5" in words["sampler"]
+    assert (
+        "SGHMC (baoa, diagonal mass) at temperature 1; prior normal around 0, width 1, readout 0.5" in words["sampler"]
+    )
     assert "4 from 2 chains, taken between steps 40 and 64, stored as float16" in words["samples"]
     assert "meV/Å on held-back frames" in words["force"]
     assert "R-hat undefined (3 draws per chain are too few" in words["convergence"]
