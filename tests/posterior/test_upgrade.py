@@ -72,7 +72,7 @@ def test_an_old_novelty_has_a_floor() -> None:
     assert posterior.novelty.force_scale == posterior.network.per_type_energy_scales
     far = replace(frame, positions=2 * frame.positions)
     assert (posterior.predict(far).forces_std > 10 * posterior.novelty.force_scale).any()
-    header: dict[str, Any] = {"novelty": {}, "network": {"per_type_energy_scales": {"H": 1.0}}}
+    header: dict[str, Any] = {"config": {}, "novelty": {}, "network": {"per_type_energy_scales": {"H": 1.0}}}
     posterior_5_to_6(header)
     assert header["novelty"] == {"force_scale": 0.0}
 
