@@ -218,6 +218,8 @@ def _check_header(posterior: Posterior) -> None:
     expect.plain(config, "config")
     sampler = expect.section(config.get("sampler", {}), "config.sampler")
     expect.number(sampler.get("temperature", 1.0), "config.sampler.temperature", 0)
+    labels = expect.section(config.get("labels", {}), "config.labels")
+    expect.number(labels.get("noise", 1.0), "config.labels.noise", 0, 1)
     check_history(posterior.history)
     check_verdict(posterior.verdict)
     if expect.number(posterior.dropout, "dropout", 0, 1) == 1:

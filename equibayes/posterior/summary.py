@@ -123,7 +123,8 @@ def _run_lines(posterior: Posterior) -> list[Line]:
         shape = f"{cycles.kind}, peak {cycles.peak:g}, batch {cycles.batch_size}"
         steps += f", then {schedule.cycles.count} × {schedule.cycle_steps} ({shape})"
     widths = "".join(f", {group} {width:g}" for group, width in prior.group_widths.items())
-    sampler = f"SGHMC ({config.sampler.integrator}) at temperature {config.sampler.temperature:g}"
+    sampler = f"SGHMC ({config.sampler.integrator}, {config.sampler.mass} mass) at temperature {config.temperature:g}"
+    sampler += "" if config.labels.noise == 1 else f" (label noise {config.labels.noise:g} σ²)"
     normal = f"prior normal around {prior.center or 0}, width {prior.width:g}{widths}"
     engine = f"; engine {posterior.engine}" if posterior.engine else ""
     return [("chains", f"{config.chains}, seed {config.seed}; {steps}"), ("sampler", f"{sampler}; {normal}{engine}")]
@@ -174,7 +175,9 @@ def _convergence_lines(posterior: Posterior) -> list[Line]:
     else:
         word = "1 is agreement; here the chains " + ("agree" if r_hat <= R_HAT_LIMIT else "stay apart")
         agreement = f"R-hat of predicted forces {r_hat:.2f} ({word}), effective sample size {ess:.0f}"
-    target = posterior.config.get("sampler", {}).get("temperature", 1.0)
+    settings = posterior.config
+    noise = settings.get("labels", {}).get("noise", 1.0)
+    target = settings.get("sampler", {}).get("temperature", 1.0) * noise
     heat = verdict.get("temperature_rise_bound")
     bound = "" if heat is None else f"; minibatches add at most {heat:.2g}"
     kinetic = verdict.get("kinetic_temperature")

@@ -69,6 +69,19 @@ class SamplerSettings(SGHMCConfig):
 
 
 @dataclass(frozen=True)
+class LabelSettings:
+    """The noise model of the labels."""
+
+    noise: float = setting(
+        1.0,
+        "share of the predicted variance σ² that is random noise of the labels; the rest is error of the network, "
+        "the same whenever the structure is labelled. Below 1 the posterior is narrower (see docs, cold posteriors)",
+        above=0,
+        at_most=1,
+    )
+
+
+@dataclass(frozen=True)
 class BurnInSettings:
     """From random weights to the posterior."""
 
@@ -178,6 +191,7 @@ class SampleConfig:
     network: NetworkConfig = section(NetworkConfig, "the NequIP network, with NequIP's names")
     prior: PriorSettings = section(PriorSettings, "the prior distribution of the weights")
     sampler: SamplerSettings = section(SamplerSettings, "adaptive SGHMC, Algorithm 1 of the paper")
+    labels: LabelSettings = section(LabelSettings, "the noise model of the labels")
     burn_in: BurnInSettings = section(BurnInSettings, "from random weights to the posterior")
     cycles: CycleSettings = section(CycleSettings, "from one sample to the next")
     guard: GuardSettings = section(GuardSettings, "protection against divergence")
@@ -194,6 +208,11 @@ class SampleConfig:
             raise InputError(
                 f"{counted(steps, 'step')} in all: at most {MOST_STEPS:g}; lower burn_in.steps or cycles.length"
             )
+
+    @property
+    def temperature(self) -> float:
+        """T of the chains: the likelihood is raised to the power 1/T, which is the noise model of `labels.noise`."""
+        return self.sampler.temperature * self.labels.noise
 
     def schedule(self, data_size: int) -> Schedule:
         """The schedule for N training configurations, with phases of whole epochs unless these are too long."""
@@ -213,7 +232,7 @@ class SampleConfig:
                 noise_free_fraction=burn_in.noise_free,
             ),
             Cycles(self.cycles.kind, per_chain - 1, max(1, length), self.cycles.peak),  # type: ignore[arg-type]
-            temperature=self.sampler.temperature,
+            temperature=self.temperature,
             steps_per_epoch=(epoch, steps_per_epoch(data_size, self.cycles.batch_size)),
         )
 

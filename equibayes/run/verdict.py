@@ -28,7 +28,7 @@ def judge(state: RunState, config: SampleConfig) -> dict[str, Any]:
     rise = trace([r["temperature_rise_bound"] for r in late], good)
     verdict: dict[str, Any] = {
         **agreement(state.history, good),
-        "stationarity": stationarity(state.history, good, config.sampler.temperature),
+        "stationarity": stationarity(state.history, good, config.temperature),
         "kinetic_temperature": rounded(float(kinetic.mean())) if kinetic.size else None,
         "temperature_rise_bound": rounded(float(rise.max(initial=0.0))),
         **_learned(state.history, good),
@@ -100,7 +100,7 @@ def _worst(draws: np.ndarray) -> tuple[float | None, float | None, str | None]:
 
 def _warnings(verdict: dict[str, Any], config: SampleConfig) -> list[str]:
     words = []
-    r_hat, target = verdict["r_hat_forces"], config.sampler.temperature
+    r_hat, target = verdict["r_hat_forces"], config.temperature
     if r_hat is not None and r_hat > R_HAT_LIMIT and config.chains > 1:
         words.append(
             f"R-hat of predicted forces is {r_hat:.2f} (1 means agreement): each chain stays near its own solution, so the "

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from equibayes.cli.main import main
-from equibayes.posterior.file import Posterior, load
+from equibayes.posterior.file import VERSION, Posterior, load
 from equibayes.posterior.sample import sample
 from equibayes.posterior.summary import last_validation
 from tests.runs import ethanol_frames, small_config
@@ -39,19 +39,21 @@ def test_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = explained(file, capsys).splitlines()
     words = {line.split()[0]: line for line in lines}
     assert "ethanol.posterior" in words["posterior"]
-    assert "kB, format 4, written by equibayes" in words["posterior"]
+    assert f"kB, format {VERSION}, written by equibayes" in words["posterior"]
     assert "bundled:ethanol@0:20: 16 frames with 144 atoms to learn from, 4 held back" in words["data"]
     assert "fingerprint" in lines[2]
     assert "species H, C, O" in lines[2]
     assert "2 layers, l ≤ 1, both parities, 4 features, cutoff 4 Å: 1866 weights (float32)" in words["network"]
     assert "2, seed 0; 64 steps: burn-in 40 (batch 4, mass frozen at 36), then 1 × 24 (rise_and_fall" in words["chains"]
-    assert "SGHMC (baoa) at temperature 1; prior normal around 0, width 1, readout 0.5" in words["sampler"]
+    assert (
+        "SGHMC (baoa, diagonal mass) at temperature 1; prior normal around 0, width 1, readout 0.5" in words["sampler"]
+    )
     assert "4 from 2 chains, taken between steps 40 and 64, stored as float16" in words["samples"]
     assert "meV/Å on held-back frames" in words["force"]
     assert "R-hat undefined (3 draws per chain are too few" in words["convergence"]
     assert "of the momenta (1 is right); minibatches add at most" in words["temperature"]
     assert "reference lstsq: H -" in words["energy"]
-    assert words["units"].endswith("energy eV, force eV/Å, length Å, stress eV/Å³")
+    assert words["units"].endswith("energy eV, length Å, force eV/Å, stress eV/Å³")
     assert "none: σ as predicted by the model" in words["calibration"]
 
 

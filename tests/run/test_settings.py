@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from equibayes.errors import InputError
 from equibayes.run.settings import sample_config
 from equibayes.sampling.schedule import BurnIn, Cycles
 from equibayes.sampling.sghmc import SGHMCConfig
@@ -131,3 +132,16 @@ def test_the_mass_is_frozen_before_the_first_sample() -> None:
     schedule = small_config({"burn_in": {"steps": 40, "freeze_mass": 1.0}}).schedule(16)
     assert schedule.freeze_mass_at == 39
     assert schedule.sample_steps[0] == 39
+
+
+def test_label_noise_is_the_temperature_of_the_chains() -> None:
+    """A share of σ² in place of a temperature: the same chains, whichever of the two is given."""
+    by_noise, by_temperature = small_config({"labels": {"noise": 0.1}}), small_config({"sampler": {"temperature": 0.1}})
+    assert by_noise.temperature == by_temperature.temperature == 0.1
+    plans = [[config.schedule(16).at(step) for step in (0, 3, 4, 39, 40)] for config in (by_noise, by_temperature)]
+    assert plans[0] == plans[1]
+    assert [plan.temperature for plan in plans[0]] == [0, 0, 0.1, 0.1, 0.1]
+    assert small_config({"labels": {"noise": 0.1}, "sampler": {"temperature": 0.0}}).temperature == 0, "an optimiser"
+    for wrong in (0.0, 1.5):
+        with pytest.raises(InputError, match=r"labels\.noise"):
+            small_config({"labels": {"noise": wrong}})
