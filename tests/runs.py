@@ -90,9 +90,13 @@ class Watched(Potential):
         return False
 
     def __call__(
-        self, position: torch.Tensor, indices: torch.Tensor, feature_mask: torch.Tensor | None = None
+        self,
+        position: torch.Tensor,
+        indices: torch.Tensor,
+        feature_mask: torch.Tensor | None = None,
+        balance: float = 0.0,
     ) -> Evaluation:
-        evaluation = self.inner(position, indices, feature_mask)
+        evaluation = self.inner(position, indices, feature_mask, balance)
         self.note(position, indices, evaluation)
         return evaluation
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 import torch
 
+from equibayes.bayes.balance import balanced
 from equibayes.bayes.likelihood import log_likelihood, squared_errors
 from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.prior import Prior
@@ -85,8 +86,10 @@ class Potential:
             return evaluation
         return replace(evaluation, gradient=evaluation.gradient - (1 - weight) * self.prior.gradient(position))
 
-    def log_likelihood(self, output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
+    def log_likelihood(self, output: ModelOutput, graph: Graph, labels: Labels, balance: float = 0.0) -> torch.Tensor:
         """ln p of every structure, [K, B]."""
+        if self.objective == "gaussian":
+            output = balanced(output, graph, balance)
         return OBJECTIVES[self.objective](output, graph, labels)
 
     def own(self, frames: torch.Tensor) -> torch.Tensor:
@@ -98,13 +101,20 @@ class Potential:
         return sums
 
     def __call__(
-        self, position: torch.Tensor, indices: torch.Tensor, feature_mask: torch.Tensor | None = None
+        self,
+        position: torch.Tensor,
+        indices: torch.Tensor,
+        feature_mask: torch.Tensor | None = None,
+        balance: float = 0.0,
     ) -> Evaluation:
-        """Evaluate at θ [K, P] with the configurations [K, B] (or [1, B], the same for all chains)."""
+        """Evaluate at θ [K, P] with the configurations [K, B] (or [1, B], the same for all chains).
+
+        balance: of energies and stress against forces, in the gradient alone
+        """
         graph, labels = self.data.batch(indices)
         theta = position.detach().requires_grad_()
         output = self.model(theta, graph, differentiable=True, feature_mask=feature_mask)
-        per_structure = self.log_likelihood(output, graph, labels)
+        per_structure = self.log_likelihood(output, graph, labels, balance)
         scaled = weighted(per_structure, labels).sum(1) * (self.data_size / per_structure.shape[1])
         (gradient,) = torch.autograd.grad(-scaled.sum(), theta)
         mae, sigma = force_summary(output, graph, labels)

@@ -186,7 +186,8 @@ def reference_stepper(
             shape = (indices.shape[1] * data.num_atoms, potential.model.config.channels[0])
             own = NoiseKey(dropout.seed, key.chains)
             mask = dropout_mask(own, step, shape, dropout.rate, data.forces, dropout.stream)
-        return potential.with_prior_weight(evaluate(position, indices, mask), position, plan.prior_weight)
+        seen = evaluate(position, indices, mask, plan.balance)
+        return potential.with_prior_weight(seen, position, plan.prior_weight)
 
     blocks = sampler.blocks(potential.model.layout.shapes)
     return ReferenceStepper(density, state, key, sampler, potential.data_size, average, blocks)

@@ -207,6 +207,7 @@ def check_gradient(
     engine: Engine,
     device: str,
     objective: Objective = "gaussian",
+    balance: float = 0.0,
 ) -> Iterator[Check]:
     """û, its gradient by all weights, and that a second run gives the same bits."""
     model, prior, batch = StochasticModel(config), StandardNormal(), len(frames) - 1
@@ -217,11 +218,11 @@ def check_gradient(
         Potential(model, data(frames, config, dtype, on), prior, objective=objective)
         for dtype, on in ((torch.float64, "cpu"), (torch.float32, device))
     )
-    expected = reference(flat, chosen)
+    expected = reference(flat, chosen, balance=balance)
     if isinstance(engine, TritonEngine):
-        found, differing = triton_gradient(potential, flat, chosen, engine.precision)
+        found, differing = triton_gradient(potential, flat, chosen, engine.precision, balance)
     else:
-        found, differing = native_gradient(potential, flat, chosen)
+        found, differing = native_gradient(potential, flat, chosen, balance)
     yield from compare(name, found, expected, EVALUATION, LIMITS[engine.precision])
     limit = GRADIENT_LIMITS[engine.precision]
     yield Check(f"{name}: gradient", relative(found.gradient, expected.gradient), limit)
@@ -233,20 +234,22 @@ def check_gradient(
     yield Check(f"{name}: same bits again", float(differing), 0.0)
 
 
-def native_gradient(potential: Potential, flat: torch.Tensor, chosen: torch.Tensor) -> tuple[Evaluation, int]:
+def native_gradient(
+    potential: Potential, flat: torch.Tensor, chosen: torch.Tensor, balance: float
+) -> tuple[Evaluation, int]:
     """û by the compiled functions, and how many numbers of a second gradient, with other threads, differ."""
     from equibayes.engine.native.potential import NativePotential
 
     fused, threads, found = NativePotential(potential), torch.get_num_threads(), []
     for count in (1, 3):
         torch.set_num_threads(count)
-        found.append(fused(flat.float(), chosen))
+        found.append(fused(flat.float(), chosen, balance=balance))
     torch.set_num_threads(threads)
     return found[0], int((found[0].gradient != found[1].gradient).sum())
 
 
 def triton_gradient(
-    potential: Potential, flat: torch.Tensor, chosen: torch.Tensor, precision: str
+    potential: Potential, flat: torch.Tensor, chosen: torch.Tensor, precision: str, balance: float
 ) -> tuple[Evaluation, int]:
     """û by the kernels, and how many numbers of a second gradient differ."""
     from equibayes.engine.triton.potential import TritonPotential
@@ -255,6 +258,7 @@ def triton_gradient(
     chains, batch = chosen.shape
     fused = TritonPotential(potential, chains, batch, 1, precision)
     fused.frames[0].copy_(chosen)
+    fused.balance.fill_(balance)
     scale = model.layout.scale.like(flat)
     fused.passes.load_weights((flat * scale).to(device))
     runs = []

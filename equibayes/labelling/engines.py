@@ -19,6 +19,7 @@ _LEVELS: dict[str, tuple[str, dict[str, Any]]] = {
     "pbe/def2-svp": ("pyscf", {"xc": "pbe", "basis": "def2-svp"}),
     "b3lyp-d3bj/6-31g*": ("pyscf", {"xc": "b3lyp", "basis": "6-31g*", "dispersion": "d3bj"}),
     "pyscf": ("pyscf", {}),
+    "zbl": ("zbl", {}),
 }
 """Level of theory: the program that computes it, and its settings.
 
@@ -26,8 +27,13 @@ Revised MD17 uses pbe/def2-svp, the PEDOT data of the paper b3lyp-d3bj/6-31g*.
 """
 
 
+_DISPERSION = {"d3bj": "dftd3", "d4": "dftd4"}
+"""Dispersion by the name before the slash, and its package; after it stands the functional whose parameters are used:
+d3bj/pbe."""
 _HARMLESS = ("emt", "lj", "morse")
 """Calculators of ASE that are formulas."""
+FORMULAS = ("zbl", "ase", "dispersion")
+"""Factories of what may run in this process, if it runs no code: neither threads nor files nor failures to fear."""
 
 
 def runs_code(engine: str) -> bool:
@@ -35,17 +41,18 @@ def runs_code(engine: str) -> bool:
 
     `module:Class` imports a module; most calculators of ASE start a program, which their settings can name.
     """
-    return engine.lower() not in (*_LEVELS, *_HARMLESS)
+    name = engine.lower()
+    return name not in (*_LEVELS, *_HARMLESS) and name.partition("/")[0] not in _DISPERSION
 
 
 @dataclass(frozen=True)
 class Order:
-    """The calculator that an engine process builds; factory: tblite, pyscf, ase or own."""
+    """The calculator that an engine process builds; factory: tblite, pyscf, zbl, dispersion, ase or own."""
 
     factory: str
     settings: dict[str, Any] = field(default_factory=dict)
     target: str = ""
-    """For `ase`: the name known to ASE; for `own`: module:Class."""
+    """For `ase`: the name known to ASE; for `own`: module:Class; for `dispersion`: its package."""
 
 
 def resolve(engine: str, settings: Mapping[str, Any]) -> Order:
@@ -54,13 +61,19 @@ def resolve(engine: str, settings: Mapping[str, Any]) -> Order:
     if key in _LEVELS:
         factory, level = _LEVELS[key]
         return Order(factory, {**level, **settings})
+    dispersion, _, functional = key.partition("/")
+    if dispersion in _DISPERSION:
+        if not functional:
+            raise InputError(f"{engine}: name the functional whose parameters are to be used: {dispersion}/pbe")
+        own = {"damping": "d3bj"} if dispersion == "d3bj" else {}
+        return Order("dispersion", {"method": functional, **own, **settings}, _DISPERSION[dispersion])
     if ":" in engine:
         return Order("own", dict(settings), engine)
     known = {*names, *external_calculators}
     if key in known:
         return Order("ase", dict(settings), key)
-    close = difflib.get_close_matches(key, [*_LEVELS, *sorted(known)], n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(_LEVELS)} and ASE's calculators"
+    close = difflib.get_close_matches(key, [*_LEVELS, "d3bj/pbe", *sorted(known)], n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(_LEVELS)}, d3bj/pbe and ASE's calculators"
     raise InputError(f"{engine}: no such engine; {hint}")
 
 
@@ -72,6 +85,12 @@ def build_calculator(order: Order) -> BaseCalculator:
         from equibayes.labelling.pyscf import PySCF
 
         return PySCF(**order.settings)
+    if order.factory == "zbl":
+        from equibayes.labelling.zbl import ZBL
+
+        return ZBL(**order.settings)
+    if order.factory == "dispersion":
+        return getattr(importlib.import_module(f"{order.target}.ase"), order.target.upper())(**order.settings)
     if order.factory == "ase":
         return get_calculator_class(order.target)(**order.settings)
     module, _, name = order.target.partition(":")
@@ -80,7 +99,9 @@ def build_calculator(order: Order) -> BaseCalculator:
 
 def versions(order: Order) -> dict[str, str]:
     """Versions of the packages that compute the labels, as far as known."""
-    packages = {"tblite": ["tblite"], "pyscf": ["pyscf", "dftd3"], "ase": ["ase"], "own": ["ase"]}[order.factory]
+    packages = {"tblite": ["tblite"], "pyscf": ["pyscf", "dftd3"], "dispersion": [order.target]}.get(
+        order.factory, ["ase"]
+    )
     found = {}
     for package in packages:
         try:

@@ -40,7 +40,7 @@ def calibrate(
     if method not in ("auto", *METHODS):
         raise InputError(f"calibration method '{method}': there are auto, {', '.join(METHODS)}")
     ks = _numbers_of_samples(len(posterior))
-    raw = replace(posterior, calibration=None)
+    raw = replace(posterior, calibration=None, novelty=None)  # without what is added after the calibration
     predictions = list(predict_each(raw, progress(data.structures), ks, device=device))
     return with_calibration(posterior, data, {k: [each[i] for each in predictions] for i, k in enumerate(ks)}, method)
 

@@ -221,6 +221,7 @@ class Intervals:
     """The ingredients of intervals of stated coverage: uncalibrated σ and the calibration with its quantiles.
 
     stress_std [3, 3]; None without a volume
+    least      σ of the energy and of the atoms [n] that novelty asks for (floor.py); None where nothing is novel
     """
 
     energy_std: float
@@ -228,10 +229,15 @@ class Intervals:
     calibration: Calibration
     k: int
     stress_std: np.ndarray | None = None
+    least: tuple[float, np.ndarray] | None = None
 
     def half_widths(self, level: float) -> tuple[float, np.ndarray]:
         energy, forces = (part.quantile(level, self.k) for part in (self.calibration.energy, self.calibration.forces))
-        return energy * self.energy_std, forces * self.forces_std
+        if self.least is None:
+            return energy * self.energy_std, forces * self.forces_std
+        width = gaussian_width(level)
+        wide = np.hypot(forces * self.forces_std, width * self.least[1][:, None])
+        return float(np.hypot(energy * self.energy_std, width * self.least[0])), wide
 
     def stress_half_width(self, level: float) -> np.ndarray | None:
         if self.stress_std is None:

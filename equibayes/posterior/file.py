@@ -35,13 +35,19 @@ from equibayes.notebook import html_table
 from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.novelty import Novelty
-from equibayes.posterior.upgrade import posterior_1_to_2, posterior_2_to_3, posterior_3_to_4, posterior_4_to_5
+from equibayes.posterior.upgrade import (
+    posterior_1_to_2,
+    posterior_2_to_3,
+    posterior_3_to_4,
+    posterior_4_to_5,
+    posterior_5_to_6,
+)
 from equibayes.run.history import check_history, check_verdict
 from equibayes.version import __version__
 
 FORMAT = "equibayes-posterior"
-VERSION = 5
-UPGRADES = {1: posterior_1_to_2, 2: posterior_2_to_3, 3: posterior_3_to_4, 4: posterior_4_to_5}
+VERSION = 6
+UPGRADES = {1: posterior_1_to_2, 2: posterior_2_to_3, 3: posterior_3_to_4, 4: posterior_4_to_5, 5: posterior_5_to_6}
 UNITS = {"energy": "eV", "length": "Å", "force": "eV/Å", "stress": "eV/Å³"}
 PLAIN = ("config", "data", "history", "verdict", "calibration", "dropout", "version")
 """Fields that are stored in the header as they are."""

@@ -8,6 +8,7 @@ import torch
 
 from equibayes.data.dataset import Dataset
 from equibayes.data.graph import Graph, graph_of
+from equibayes.data.plausibility import rms_force
 from equibayes.data.structures import Structure
 from equibayes.device import choose_device
 from equibayes.engine.select import make_predictor
@@ -39,8 +40,8 @@ def with_novelty(
     probe = Probe(posterior, choose_device(device))
     learned, apart = (probe.features(data, surroundings) for data in (train, held_back))
     mean, whitening = fit(learned, apart, types)
-    about = {"frames": learned.frames, "held_back": apart.frames}
-    about |= {"chain": int(posterior.chain[0]), "step": int(posterior.step[0])}
+    about: dict[str, float] = {"frames": learned.frames, "held_back": apart.frames}
+    about |= {"chain": int(posterior.chain[0]), "step": int(posterior.step[0]), "force_scale": rms_force(train) or 0.0}
     return replace(posterior, novelty=Novelty(mean, whitening, surroundings, about))
 
 

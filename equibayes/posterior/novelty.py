@@ -39,7 +39,7 @@ class Novelty:
     mean         [T, S] float32
     whitening    [T, S, S] float32
     surroundings neighbours in the training frames
-    about        chain and step of the network, and how many frames it was fitted to
+    about        chain and step of the network, how many frames it was fitted to, and their RMS force component, eV/Å
     """
 
     mean: np.ndarray
@@ -50,6 +50,11 @@ class Novelty:
     def belongs_to(self, chain: int, step: int) -> bool:
         """Whether features of this sample are those that it was fitted to."""
         return (self.about["chain"], self.about["step"]) == (chain, step)
+
+    @property
+    def force_scale(self) -> float:
+        """RMS of the force components learned from, eV/Å, for `floor.py`; 0 where it is not known."""
+        return float(self.about["force_scale"])
 
     def gauge(self, graph: Graph, positions: FloatArray | None = None, skin: float = 0.0) -> "Gauge":
         """For the atoms of a graph; the rest as for `Surroundings.watch`."""
@@ -83,6 +88,7 @@ class Novelty:
             raise InputError("novelty: numbers that are not finite, or distances that are not above 0")
         for name in ("chain", "step", "frames", "held_back"):
             expect.whole(expect.section(about, "novelty")[name], f"novelty.{name}")
+        expect.number(about["force_scale"], "novelty.force_scale", 0)
         return cls(mean, whitening, Surroundings(shortest, loneliest, r_max), about)
 
 

@@ -4,7 +4,8 @@ The predictive of the paper: the mean over the k samples, and a Gaussian with th
 
     σ² = mean over samples of σ_s²  +  spread of the means over samples      (aleatoric + epistemic)
 
-A calibration of the posterior is applied to σ (calibration.py).  Every σ has the unit of its quantity.
+A calibration of the posterior is applied to σ (calibration.py), and where atoms are novel σ is at least what `floor.py`
+says.  Every σ has the unit of its quantity.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ from equibayes.notebook import html_table
 from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration, Intervals, gaussian_width
 from equibayes.posterior.file import Posterior
+from equibayes.posterior.floor import floors
 from equibayes.posterior.linearised import weight_sets
 from equibayes.posterior.sampled import Sampled
 from equibayes.posterior.sigma import of_samples
@@ -311,6 +313,10 @@ def _split(
     if calibration is not None:
         sigma_energy = calibration.energy.apply(sigma_energy, k)
         sigma_forces = calibration.forces.apply(sigma_forces, k, np.concatenate([s.numbers for s in structures]))
+    least = _floors(posterior, structures, output.novelty)
+    if least is not None:
+        sigma_energy, sigma_forces = sigma_energy.at_least(least[0]), sigma_forces.at_least(least[1][:, None])
+        of_stress = of_stress.at_least(least[0] / np.array([s.volume or np.nan for s in structures]))
     forces, mean_energy, stress = output.forces.mean(0), energy.mean(0), output.stress.mean(0)
     end = 0
     for b, structure in enumerate(structures):
@@ -337,10 +343,26 @@ def _split(
             energy_known=known[structure.numbers.tobytes()],
             novelty=None if output.novelty is None else output.novelty[own].copy(),
             members=kept,
-            intervals=Intervals(float(raw_energy[b]), raw_forces[own].copy(), calibration, k, raw_stress)
+            intervals=Intervals(
+                float(raw_energy[b]), raw_forces[own].copy(), calibration, k, raw_stress, _of_one(least, b, own)
+            )
             if calibration
             else None,
         )
+
+
+def _floors(
+    posterior: Posterior, structures: Sequence[Structure], novelty: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The least σ of energies [B] and forces [N]; None where nothing is novel."""
+    if novelty is None or posterior.novelty is None:
+        return None
+    return floors(structures, novelty, posterior.novelty.force_scale, posterior.network.r_max)
+
+
+def _of_one(least: tuple[np.ndarray, np.ndarray] | None, b: int, own: slice) -> tuple[float, np.ndarray] | None:
+    """Those of structure b."""
+    return None if least is None else (float(least[0][b]), least[1][own].copy())
 
 
 def _of_stress(found: StressSigma, b: int) -> dict[str, Any]:

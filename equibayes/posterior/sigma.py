@@ -21,6 +21,10 @@ class Sigma:
     def total(self) -> np.ndarray:
         return np.hypot(self.epistemic, self.aleatoric)
 
+    def at_least(self, floor: np.ndarray) -> "Sigma":
+        """With floor² added to the epistemic variance."""
+        return Sigma(np.hypot(self.epistemic, floor), self.aleatoric)
+
     def __getitem__(self, which: np.ndarray) -> "Sigma":
         return Sigma(self.epistemic[which], self.aleatoric[which])
 

@@ -24,6 +24,11 @@ class StressSigma:
     elements: Sigma
     pressure: Sigma
 
+    def at_least(self, floor: np.ndarray) -> "StressSigma":
+        """With a floor [B] of σ_S; the raw σ stay as they are."""
+        elements = self.elements.at_least(floor[:, None, None] * np.array(STRESS_COMPONENTS))
+        return StressSigma(self.raw, elements, self.pressure.at_least(floor / np.sqrt(3)))
+
 
 def stress_sigma(means: np.ndarray, sigmas: np.ndarray, calibrated: Calibrated | None) -> StressSigma:
     """From the samples: means [k, B, 3, 3] and σ_S [k, B]; NaN where there is no volume."""

@@ -48,6 +48,15 @@ def posterior_4_to_5(header: dict[str, Any]) -> None:
     header["novelty"] = None
 
 
+def posterior_5_to_6(header: dict[str, Any]) -> None:
+    """Until then σ had no floor, which needs the RMS force of the training frames: the network's scale, if it is one
+    number.  How often a matrix mass is refreshed was a setting before any version with it was released."""
+    header["config"].get("sampler", {}).pop("refresh", None)
+    if header["novelty"] is not None:
+        scale = header["network"].get("per_type_energy_scales")
+        header["novelty"]["force_scale"] = scale if isinstance(scale, (int, float)) else 0.0
+
+
 def _forget_agreement(verdict: dict[str, Any], what: str, draws: int) -> None:
     if draws < MINIMUM_DRAWS:
         verdict[f"r_hat_{what}"] = verdict[f"ess_{what}"] = None

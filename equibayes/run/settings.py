@@ -106,6 +106,13 @@ class BurnInSettings:
         at_least=0,
         at_most=1,
     )
+    balance: float = setting(
+        0.0,
+        "in that fraction, energies and stress weigh at least this times as much, relative to forces, as in NequIP's "
+        "loss; 0: as in the likelihood",
+        at_least=0,
+        limit=1e6,
+    )
     early: float = setting(
         0.0, "fraction of the burn-in with the smaller batch below (0 in the paper)", at_least=0, at_most=1
     )
@@ -230,6 +237,7 @@ class SampleConfig:
                 decay=burn_in.decay,  # type: ignore[arg-type]
                 freeze_mass_at=min(int(burn_in.freeze_mass * steps), steps - 1),
                 noise_free_fraction=burn_in.noise_free,
+                balance=burn_in.balance,
             ),
             Cycles(self.cycles.kind, per_chain - 1, max(1, length), self.cycles.peak),  # type: ignore[arg-type]
             temperature=self.temperature,
@@ -266,6 +274,8 @@ def sample_config(preset: str | None = None, network: str | None = None, *layers
     return build(SampleConfig, values, replace(SampleConfig(), network=NETWORKS[chosen]))
 
 
+BALANCE = 0.3
+"""Measured: `results/energies`."""
 _PAPER = {
     "network_preset": "paper",
     "chains": 1,
@@ -286,6 +296,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             "final": 1e-4,
             "decay": "linear",
             "noise_free": 0.9,
+            "balance": BALANCE,
         },
         "cycles": {"length": 500, "batch_size": 4},
     },
@@ -301,6 +312,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             "final": 3e-5,
             "decay": "linear",
             "noise_free": 0.9,
+            "balance": BALANCE,
         },
         "cycles": {"length": 2_000, "batch_size": 8},
     },

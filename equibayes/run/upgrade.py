@@ -23,7 +23,8 @@ def settings_1_to_2(config: dict[str, Any]) -> None:
 
 
 def settings_2_to_3(config: dict[str, Any]) -> None:
-    """Until version 3 stress was never learned."""
+    """Until version 3 stress was never learned.  `sampler.refresh`, in some files, has no effect on a diagonal mass."""
+    config.get("sampler", {}).pop("refresh", None)
     config.get("network", {}).setdefault("stress_head", False)
 
 

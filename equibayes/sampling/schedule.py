@@ -73,6 +73,8 @@ class BurnIn:
     """The mass adapts in the steps before this one and is constant from it on; default nine tenths of the burn-in."""
     noise_free_fraction: float = 0.0
     """Share of the burn-in at temperature 0 and without the prior: the fast start of the paper's outlook."""
+    balance: float = 0.0
+    """In that share: least weight of energies and stress relative to forces, see ``bayes.balance``."""
     ramp_fraction: float = 0.0
     """Share of the burn-in, after the noise-free one, in which the temperature rises linearly to its full value."""
     collect: bool = True
@@ -124,6 +126,8 @@ class StepPlan(NamedTuple):
     """Keep θ *after* this step as a sample."""
     prior_weight: float = 1.0
     """Factor of the gradient of the prior."""
+    balance: float = 0.0
+    """Least weight of energies and stress relative to forces; 0: that of the likelihood."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,9 @@ class Schedule:
         if step < self.burn_in_steps:
             collect = frozen and self.burn_in.collect and step == self.burn_in_steps - 1
             temperature = self.temperature * self._burn_in_heat(step)
-            return StepPlan(γ, temperature, "burn_in", step, -1, frozen, collect, self._prior_weight(temperature))
+            balance = 0.0 if self._after_noise_free(step) >= 0 else self.burn_in.balance
+            weight = self._prior_weight(temperature)
+            return StepPlan(γ, temperature, "burn_in", step, -1, frozen, collect, weight, balance)
         phase_step = step - self.burn_in_steps
         cycle, i = divmod(phase_step, self.cycle_steps)
         collect, weight = i == self.cycle_steps - 1, self._prior_weight(self.temperature)
@@ -201,9 +207,13 @@ class Schedule:
     def _prior_weight(self, temperature: float) -> float:
         return temperature if self.temperature else 1.0
 
+    def _after_noise_free(self, step: int) -> float:
+        """How far beyond the noise-free share a step is, as a share of the burn-in; negative before its end."""
+        return step / self.burn_in_steps - self.burn_in.noise_free_fraction
+
     def _burn_in_heat(self, step: int) -> float:
         """Temperature as a share of the full one."""
-        share = step / self.burn_in_steps - self.burn_in.noise_free_fraction
+        share = self._after_noise_free(step)
         if share < 0:
             return 0.0
         return min(1.0, share / self.burn_in.ramp_fraction) if self.burn_in.ramp_fraction else 1.0

@@ -24,6 +24,8 @@ METHODS = ("bayes", "single", "ensemble", "dropout", "point")
 MEMBERS = 8
 """k of all tables."""
 
+# of presets other than `standard`, which has them already
+CHAINS = {"chains": MEMBERS, "samples": MEMBERS}
 # half a minute on a CPU, to see that everything runs
 QUICK: dict[str, Any] = {
     "data": {"validation": 10},
@@ -59,6 +61,8 @@ def make_case(
     data: Path,
     *,
     train: int | None = None,
+    preset: str = "standard",
+    network: str | None = None,
     seed: int = 0,
     quick: bool = False,
     changes: Mapping[str, Any] | None = None,
@@ -66,7 +70,8 @@ def make_case(
     """Read the frames.  train: number of training frames (besides those held back) instead of all of train_01."""
     if molecule not in data.name:
         raise InputError(f"{data}: is not a file of {molecule}; give rmd17_{molecule}.npz with --data")
-    config = sample_config("standard", "tiny" if quick else None, QUICK if quick else {}, changes or {}, {"seed": seed})
+    own = {} if preset == "standard" else CHAINS, QUICK if quick else {}
+    config = sample_config(preset, "tiny" if quick else network, *own, changes or {}, {"seed": seed})
     official = read(f"{data}@train_01")
     known = {structure.geometry_digest() for structure in official}
     whole = read(data)

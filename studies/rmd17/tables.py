@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from equibayes.errors import InputError
 from equibayes.files import write_text
-from studies.rmd17.collected import FEW, METHODS, PUBLISHED, Case, absent, read_cases
+from studies.rmd17.collected import METHODS, PUBLISHED, Case, absent, read_cases
 from studies.rmd17.compact import NOTE
 from studies.rmd17.figures import draw_all
 from studies.rmd17.metric_tables import accuracy, calibration, markdown, outliers
-from studies.shared.options import parser_of
+from studies.shared.options import parser_of, start
 from studies.shared.results import read_json
 from studies.shared.tables import number, paragraph
 
@@ -36,10 +37,14 @@ two of them, recalibrated on the same held-back frames."""
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path, help="folder with MOLECULE/METHOD.json")
-    folder = parser.parse_args().folder
+    write_page(parser.parse_args().folder)
+
+
+def write_page(folder: Path) -> None:
+    """README.md and figures of the results in the folder."""
     cases = read_cases(folder) if folder.is_dir() else []
     if not cases:
-        raise SystemExit(f"{folder}: holds no results; run python -m studies.rmd17 with --output {folder} first")
+        raise InputError(f"{folder}: holds no results; run python -m studies.rmd17 with --output {folder} first")
     pictures = draw_all(cases, folder)
     write_text(folder / "README.md", "\n".join(page(cases, pictures, folder)) + "\n")
     print(f"{folder / 'README.md'} and {', '.join(pictures)}")
@@ -67,12 +72,9 @@ def page(cases: Sequence[Case], pictures: dict[str, str], folder: Path) -> Itera
         yield from section("Figure 5: densities of force errors", [], picture=pictures["density"])
     yield from section("Appendix D: one sample, and NequIP", appendix_d(full))
     yield from section("By number of samples", by_k(full))
-    for count in sorted({case.few for case in few if case.few} | set(FEW)):
+    for count in sorted({case.few for case in few if case.few}):
         own = [case for case in few if case.few == count]
         title = f"Few data: {count} training frames"
-        if not own:
-            yield from section(title, ["No results."])
-            continue
         yield from section(title, [*accuracy(own), "", *outliers(own), "", *calibration(own)])
     if "roc-few" in pictures:
         yield from section("Few data: figures", [], picture=f"{pictures['roc-few']}\n{pictures['calibration-few']}")
@@ -179,6 +181,7 @@ def settings(cases: Sequence[Case]) -> Iterator[str]:
             lambda r: "{num_layers} layers of {num_features} features, l ≤ {l_max}".format(**r["config"]["network"]),
         ),
         ("batch", lambda r: str(r["config"]["burn_in"]["batch_size"])),
+        ("mass", lambda r: r["config"]["sampler"].get("mass", "diagonal")),
         ("seed", lambda r: str(r["seed"])),
     ):
         yield f"- {words}: {listed(map(value, found))}"
@@ -190,7 +193,8 @@ def provenance(cases: Sequence[Case]) -> Iterator[str]:
         ("code", lambda r: r["commit"]),
         ("hardware", lambda r: r["hardware"].get("gpu") if r["device"].startswith("cuda") else r["hardware"]["cpu"]),
         ("torch", lambda r: r["versions"]["torch"]),
-        ("precision of matrix products on a GPU", lambda r: r["precision"]),
+        ("engine", lambda r: r.get("engine") or "triton"),
+        ("precision of matrix products on a GPU", lambda r: r["precision"] if r["device"].startswith("cuda") else "–"),
     ):
         yield f"- {words}: {listed(map(value, found))}"
     yield f"- tested {min(result['time'] for result in found)} to {max(result['time'] for result in found)}"
@@ -201,4 +205,4 @@ def listed(values: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

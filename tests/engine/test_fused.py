@@ -82,6 +82,11 @@ def test_gradient_with_stress(objective):
     passed(selftest.check_gradient(objective, STRESS, frames, 2, EXACT, "cpu", objective))
 
 
+def test_balance_of_energies_and_stress_against_forces():
+    frames = selftest_cases.training(STRESS, small=True)
+    passed(selftest.check_gradient("balance", STRESS, frames, 2, EXACT, "cpu", balance=100.0))
+
+
 def test_predictions_of_stress():
     cells = [selftest_cases.strained(2, 3.5, 6), selftest_cases.strained(1, 2.8, 7)]
     passed(selftest.check_predictions("stress", STRESS, cells, 2, EXACT, "cpu"))

@@ -163,7 +163,9 @@ def sampled() -> Posterior:
 
 def test_sampling_ends_with_a_novelty(sampled: Posterior, tmp_path: Path) -> None:
     assert sampled.novelty is not None
-    assert sampled.novelty.about == {"frames": 36, "held_back": 4, "chain": 0, "step": int(sampled.step[0])}
+    about = dict(sampled.novelty.about)
+    assert about.pop("force_scale") == pytest.approx(sampled.network.per_type_energy_scales), "the RMS force"
+    assert about == {"frames": 36, "held_back": 4, "chain": 0, "step": int(sampled.step[0])}
     sampled.save(tmp_path / "a.posterior")
     again, frames = load(tmp_path / "a.posterior"), list(ethanol_frames(3))
     assert np.array_equal(largest(again, frames), largest(sampled, frames))
@@ -237,7 +239,9 @@ def test_many_atoms_are_measured_in_groups(monkeypatch: pytest.MonkeyPatch) -> N
     arrays = rng.normal(size=(types, size)), rng.normal(size=(types, size, size))
     seen = Surroundings(np.full((types, types), 0.1), np.full(types, np.inf), posterior.network.r_max)
     novelty = Novelty(
-        *(a.astype(np.float32) for a in arrays), seen, {"chain": 0, "step": 0, "frames": 9, "held_back": 0}
+        *(a.astype(np.float32) for a in arrays),
+        seen,
+        {"chain": 0, "step": 0, "frames": 9, "held_back": 0, "force_scale": 1.0},
     )
     posterior = replace(posterior, novelty=novelty)
     apart = posterior.predict(salt()).novelty

@@ -1,13 +1,14 @@
 """Files written by earlier versions load, predict and resume; each version has a stored sample in `files/`.
 
 `v1` was written by the last commit with format 1, `v1-first` by one of the first, which had fewer settings, `v2` by the
-last with posteriors of format 2, `v3` by the last with posteriors of format 3 and checkpoints of format 2, and `v4` by
-the last with posteriors of format 4.  All are runs of 36 steps with 2 chains on bundled ethanol; `.posterior` is the
-result and `.run` the same run stopped after step 30.
+last with posteriors of format 2, `v3` by the last with posteriors of format 3 and checkpoints of format 2, and `v4` and
+`v5` by the last with posteriors of format 4 and 5.  All are runs of 36 steps with 2 chains on bundled ethanol;
+`.posterior` is the result and `.run` the same run stopped after step 30.
 """
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from equibayes.posterior.calibrate import store
 from equibayes.posterior.file import FORMAT, VERSION, load, read
 from equibayes.posterior.sample import sample
 from equibayes.posterior.summary import PosteriorSummary
-from equibayes.posterior.upgrade import posterior_1_to_2, posterior_2_to_3
+from equibayes.posterior.upgrade import posterior_1_to_2, posterior_2_to_3, posterior_5_to_6
 from equibayes.run import checkpoint
 from equibayes.run.settings import SampleConfig
 from equibayes.run.store import changed_setting
@@ -62,6 +63,18 @@ def test_an_old_posterior_does_not_say_whether_its_chains_moved(name: str) -> No
     assert verdict["stationarity"]["moving"] is None
     assert "was not recorded" in verdict["stationarity"]["undefined_because"]
     assert not any("whether the chains agree" in word for word in verdict["warnings"])
+
+
+def test_an_old_novelty_has_a_floor() -> None:
+    """Of the forces that the network was scaled by."""
+    posterior, frame = load(FILES / "v5.posterior"), ethanol_frames(1)[0]
+    assert posterior.novelty is not None
+    assert posterior.novelty.force_scale == posterior.network.per_type_energy_scales
+    far = replace(frame, positions=2 * frame.positions)
+    assert (posterior.predict(far).forces_std > 10 * posterior.novelty.force_scale).any()
+    header: dict[str, Any] = {"config": {}, "novelty": {}, "network": {"per_type_energy_scales": {"H": 1.0}}}
+    posterior_5_to_6(header)
+    assert header["novelty"] == {"force_scale": 0.0}
 
 
 def test_r_hat_of_few_draws_is_forgotten() -> None:

@@ -36,6 +36,8 @@ PAPER: dict[str, Any] = {
     # noise, prior and full batches from the first step: the outlook proposes less of them, but no result used it
     "burn_in.noise_free": 0.0,
     "burn_in.early": 0.0,
+    # the likelihood alone
+    "burn_in.balance": 0.0,
     # "M was kept constant after the first 9·10⁵ training steps"; "10⁵"
     "burn_in.freeze_mass": (0.9, 0.2),
     # "γ_i = γ0/2 (cos(π + iπ/K) + 1) with γ0 = 0.001 and cycle length K = 50000 [...] a single model after each cycle"

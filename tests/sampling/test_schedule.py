@@ -135,6 +135,14 @@ def test_noise_free_start_and_ramp():
     assert still.at(0).prior_weight == 1.0
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_energies_are_balanced_in_the_noise_free_share_alone(temperature):
+    burn_in = BurnIn(steps=100, noise_free_fraction=0.1, balance=0.3)
+    plan = Schedule(burn_in, Cycles(count=1, length=5), temperature)
+    assert [plan.at(s).balance for s in range(plan.total_steps)] == [0.3] * 10 + [0.0] * (plan.total_steps - 10)
+    assert {Schedule(BurnIn(steps=100), Cycles(count=0)).at(s).balance for s in (0, 99)} == {0.0}
+
+
 def test_mixing_budget_of_the_paper():
     """Σγ: 1446 in burn-in, 1.4 between the freeze and the first sample, 25 in K = 50 000 steps, so 50 in a full
     period."""

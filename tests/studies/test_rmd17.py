@@ -12,6 +12,7 @@ from equibayes.data import read
 from equibayes.data.specs import BUNDLED
 from equibayes.posterior.file import load
 from equibayes.posterior.predict import predict
+from equibayes.run.settings import sample_config
 from tests.studies.running import ROOT, run_study
 
 
@@ -96,6 +97,21 @@ def test_a_finished_posterior(folder: Path) -> None:
     assert theirs["steps"] == ours["steps"]
     assert theirs["raw"] == ours["raw"]
     assert theirs["recalibrated"] == ours["recalibrated"]
+
+
+def test_all_molecules_of_a_folder_and_their_tables(folder: Path) -> None:
+    """With a preset for CPUs: eight chains of one sample, and as many steps for a rival."""
+    options = "--preset", "quick", "--methods", "bayes,point", "--folder", "cpu-work", "--output", "cpu", "--quick"
+    run_study("rmd17", "all", "--data", ".", *options, cwd=folder)
+    bayes, point = (json.loads((folder / "cpu" / "ethanol" / f"{m}.json").read_text()) for m in ("bayes", "point"))
+    assert (bayes["networks"], bayes["members"], bayes["steps"]) == (8, 8, point["steps"])
+    assert bayes["config"]["burn_in"]["initial"] == sample_config("quick").burn_in.initial
+    page = (folder / "cpu" / "README.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| ethanol | posterior, 8 chains |"))
+    assert f"{1e3 * bayes['raw']['8']['force_mae']:.2f}" in row
+    assert "Few data" not in page
+    with pytest.raises(AssertionError, match=r"has no file rmd17_MOLECULE.npz"):
+        run_study("rmd17", "all", "--data", "cpu", *options, cwd=folder)
 
 
 def test_tables_of_what_is_there(folder: Path) -> None:

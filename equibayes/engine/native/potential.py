@@ -18,7 +18,11 @@ class NativePotential:
         self._data, self._kept = view_of_data(potential.data)
 
     def __call__(
-        self, position: torch.Tensor, indices: torch.Tensor, feature_mask: torch.Tensor | None = None
+        self,
+        position: torch.Tensor,
+        indices: torch.Tensor,
+        feature_mask: torch.Tensor | None = None,
+        balance: float = 0.0,
     ) -> Evaluation:
         """As the reference, for θ [K, P] in float32."""
         potential, module = self.potential, self.module
@@ -33,8 +37,8 @@ class NativePotential:
         seen = torch.zeros(chains, 5, dtype=torch.float64)
         module.library.potential_run(
             ctypes.byref(self._data), ctypes.c_int64(chains), ctypes.c_int64(batch), int(potential.objective == "squares"),
-            _address(frames), _address(weights), _address(mask), ctypes.c_double(scale), _address(gradient), _address(seen),
-            ctypes.c_int64(torch.get_num_threads()),
+            _address(frames), _address(weights), _address(mask), ctypes.c_double(scale), ctypes.c_double(balance), _address(gradient),
+            _address(seen), ctypes.c_int64(torch.get_num_threads()),
         )  # fmt: skip
         log_p, weighted, wrong, sigma, count = seen.unbind(1)
         return Evaluation(

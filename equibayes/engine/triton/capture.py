@@ -57,16 +57,21 @@ class CapturedPotential:
 
     def __init__(self, potential: Potential) -> None:
         self.potential = potential
-        self._known: dict[tuple[torch.Size, ...], tuple[list[torch.Tensor], Capture[Evaluation]]] = {}
+        self._known: dict[tuple[object, ...], tuple[list[torch.Tensor], Capture[Evaluation]]] = {}
 
     def __call__(
-        self, position: torch.Tensor, indices: torch.Tensor, feature_mask: torch.Tensor | None = None
+        self,
+        position: torch.Tensor,
+        indices: torch.Tensor,
+        feature_mask: torch.Tensor | None = None,
+        balance: float = 0.0,
     ) -> Evaluation:
         given = [position, indices] if feature_mask is None else [position, indices, feature_mask]
-        key = tuple(tensor.shape for tensor in given)
+        key = (balance, *(tensor.shape for tensor in given))
         if key not in self._known:
             inputs = [tensor.detach().clone() for tensor in given]
-            work = Capture(lambda: self.potential(*inputs), position.device, warm_up=3)
+            mask = None if feature_mask is None else inputs[2]
+            work = Capture(lambda: self.potential(inputs[0], inputs[1], mask, balance), position.device, warm_up=3)
             self._known[key] = inputs, work
         inputs, work = self._known[key]
         for static, tensor in zip(inputs, given):

@@ -9,14 +9,22 @@ import triton
 import triton.language as tl
 
 
+@triton.jit
+def least_pull(balances, counter, deviations, n, real):
+    """The balance of this step over Σ σ_F² of the atoms n of a structure; deviations: ln σ_F."""
+    s = tl.load(deviations + n, mask=real, other=0.0)
+    return tl.load(balances + tl.load(counter)) / tl.sum(tl.where(real, tl.exp(2.0 * s), 0.0), 0)
+
+
 @triton.jit(do_not_specialize=["atoms", "batch", "chains"])
 def likelihood(
-    frames, counter, f_count, f_energy, f_forces, energies, forces, deviations, direction, deviation_tilde, energy_bar, summary,
-    atoms, batch, scale, chains, SQUARES: tl.constexpr, ATOMS: tl.constexpr,
+    frames, counter, balances, f_count, f_energy, f_forces, energies, forces, deviations, direction, deviation_tilde,
+    energy_bar, summary, atoms, batch, scale, chains, SQUARES: tl.constexpr, ATOMS: tl.constexpr,
 ):  # fmt: skip
     """ln p of one structure of one chain and its derivatives: v = −∂L/∂F, ∂L/∂ln σ of every atom and ∂L/∂E.
 
     SQUARES: no deviations, −½ Σ (ΔF)² − 3/2 n (ΔE/n)² of n atoms (up to a constant) in place of ln p.
+    balances [S]: 1/σ² of the energy in ∂L/∂mean is at least this times 3 / Σ σ_F²; 0: no bound.
     summary [chains, batch, 4]: ln p, Σ|F error| over atoms (mean of the components), Σ σ_F, atoms.
     """
     b = tl.program_id(0)
@@ -44,7 +52,10 @@ def likelihood(
         log_p = (-0.5 * z * z).to(tl.float64)
     else:
         log_p = (known * (-0.5 * z * z - log_sigma - 0.9189385332046727)).to(tl.float64)
-    tl.store(energy_bar + n, tl.where(real, -scale * z * inverse, 0.0), mask=there)
+    pull = inverse
+    if not SQUARES:
+        pull = tl.maximum(inverse, least_pull(balances, counter, deviations, n, real) * 3.0 / inverse)
+    tl.store(energy_bar + n, tl.where(real, -scale * z * pull, 0.0), mask=there)
     share = 0.0 if SQUARES else scale * known * (1.0 - z * z) / total
     tl.store(deviation_tilde + chains * nodes + n, tl.where(real, share * weight, 0.0), mask=there)
     # forces

@@ -17,6 +17,7 @@ class TritonPotential:
     """−N/|batch| Σ ln p and its gradient for K chains with a minibatch of B frames each, without touching the host.
 
     frames   [S, K, B] int32  the minibatches of the next S steps
+    balance  [S] float32      of energies and stress against forces in these steps (bayes/balance.py)
     counter  [1] int64        index of the current step
     The gradient is left in `passes.gradient`, as parts of forward weights; the sampler adds prior and scales.
     """
@@ -41,6 +42,7 @@ class TritonPotential:
             self.volumes, self.stresses = data.frames.volume[:, 0].double(), stress_labels(data)
             self.virials = torch.zeros(chains, batch, SHARES, 6, dtype=torch.float64, device=device)
         self.frames = torch.zeros(steps, chains, batch, dtype=torch.int32, device=device)
+        self.balance = torch.zeros(steps, dtype=torch.float32, device=device)
         self.counter = torch.zeros(1, dtype=torch.int64, device=device)
         self.summary = torch.zeros(chains, batch, 4, dtype=torch.float64, device=device)
         # if all frames have the same species in the same rows, all minibatches have
@@ -66,9 +68,9 @@ class TritonPotential:
             passes.find_types()
         passes.evaluate()
         likelihood[(batch, chains)](
-            self.frames, self.counter, self.counts, self.potential.data.energy, self.labels, passes.energies, passes.forces,
-            passes.deviations, passes.direction, passes.deviation_tilde, passes.energy_bar, self.summary, self.atoms, batch,
-            self.scale, chains=chains, SQUARES=self.potential.objective == "squares",
+            self.frames, self.counter, self.balance, self.counts, self.potential.data.energy, self.labels, passes.energies,
+            passes.forces, passes.deviations, passes.direction, passes.deviation_tilde, passes.energy_bar, self.summary,
+            self.atoms, batch, self.scale, chains=chains, SQUARES=self.potential.objective == "squares",
             ATOMS=max(16, next_power_of_2(self.atoms)), num_warps=1,
         )  # fmt: skip
         if passes.strained:
@@ -83,8 +85,9 @@ class TritonPotential:
             R_MAX=self.potential.model.config.r_max, BLOCK=128,
         )  # fmt: skip
         stress_likelihood[(batch, chains)](
-            self.frames, self.counter, self.counts, self.volumes, self.stresses, self.virials, passes.deviations[2],
-            passes.strain, passes.deviation_tilde[2], self.summary, self.atoms, batch, self.scale, chains,
+            self.frames, self.counter, self.balance, self.counts, self.volumes, self.stresses, self.virials,
+            passes.deviations[0], passes.deviations[2], passes.strain, passes.deviation_tilde[2], self.summary, self.atoms,
+            batch, self.scale, chains,
             SQUARES=self.potential.objective == "squares", ATOMS=max(16, next_power_of_2(self.atoms)), SHARES=SHARES,
             num_warps=1,
         )  # fmt: skip

@@ -14,7 +14,7 @@ import torch
 
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.bayes.prior import LOG_2PI, CentredNormal, Flat
-from equibayes.engine.table import step_table
+from equibayes.engine.table import COLUMNS, step_table
 from equibayes.engine.triton.capture import Capture
 from equibayes.engine.triton.potential import TritonPotential
 from equibayes.engine.triton.update import collect, update
@@ -47,7 +47,7 @@ class TritonStepper:
         self.device = potential.data.forces.device
         chains, size = state.position.shape
         self.scale = potential.model.layout.scale.like(state.position)
-        self.table = torch.zeros(longest, chains, 6, dtype=torch.float32, device=self.device)
+        self.table = torch.zeros(longest, chains, COLUMNS, dtype=torch.float32, device=self.device)
         self.first_step = torch.zeros(1, dtype=torch.int64, device=self.device)
         identities = torch.tensor([identity & 0xFFFFFFFF for identity in key.chains], dtype=torch.int64)
         self.identities = identities.to(torch.int32).to(self.device)
@@ -76,6 +76,7 @@ class TritonStepper:
         count, _, batch = stretch.indices.shape
         potential = self._potential(batch)
         potential.frames[:count].copy_(stretch.indices.int())
+        potential.balance[:count].copy_(torch.tensor([plan.balance for plan in stretch.plans]))
         updates, size = int(self.state.mass.updates), self.potential.data_size
         self.table[:count].copy_(step_table(stretch.plans, learning_rates, updates, self.config, size))
         self.first_step.fill_(int(self.state.step))

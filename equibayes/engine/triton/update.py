@@ -62,7 +62,7 @@ def collect(
     row = chain.to(tl.int64) * size + p
     θ = tl.load(position + row, mask=valid, other=0.0)
     where = chain.to(tl.int64) * padded + tl.load(place + p, mask=valid, other=0)
-    weight = tl.load(table + (tl.load(counter) * chains + chain) * 6 + 4)
+    weight = tl.load(table + (tl.load(counter) * chains + chain) * 7 + 4)
     g = own_gradient(
         θ, p, row, where, valid, chain, parts, prior_terms, scale, center, precision, weight, size, padded, chains, PARTS, CENTRED,
         CENTRE_PER_CHAIN,
@@ -80,7 +80,7 @@ def update(
 
     parts [PARTS, K, padded]: gradient by the forward weights, in sums to be added up
     place [P]: where a parameter lies there;  scale [P]: from stored to forward weights
-    table [S, K, 6]: Δt, noise deviation, whether the mass adapts (2: first time), bias correction, weight of the prior
+    table [S, K, 7]: Δt, noise deviation, whether the mass adapts (2: first time), bias correction, weight of the prior
     Also written: forward weights of the next step, ∇û, and −ln p(θ) of the prior before the step, one per program.
     MATRIX: ``gradient`` is ∇û in the basis, which is replaced by the move of θ in the basis; nothing else is written.
     """
@@ -90,7 +90,7 @@ def update(
     valid = p < size
     row = chain.to(tl.int64) * size + p
     now = tl.load(counter)
-    table += (now * chains + chain) * 6
+    table += (now * chains + chain) * 7
     dt, deviation, adapt, correction = tl.load(table), tl.load(table + 1), tl.load(table + 2), tl.load(table + 3)
     r = tl.load(momentum + row, mask=valid, other=0.0)
     m = tl.load(mass + row, mask=valid, other=1.0)

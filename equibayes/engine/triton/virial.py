@@ -8,6 +8,8 @@ L = −N/|batch| Σ ln p.  With the stress S = ∂E/∂strain / V, the error Δ 
 import triton
 import triton.language as tl
 
+from equibayes.engine.triton.likelihood import least_pull
+
 SHARES = 16
 """Programs that add up the virial of a frame."""
 
@@ -69,14 +71,15 @@ def component(virials, label, volume, i, SHARES: tl.constexpr):
 
 @triton.jit(do_not_specialize=["atoms", "batch", "chains"])
 def stress_likelihood(
-    frames, counter, f_count, f_volume, f_stress, virials, deviations, strain, deviation_tilde, summary, atoms, batch, scale,
-    chains, SQUARES: tl.constexpr, ATOMS: tl.constexpr, SHARES: tl.constexpr,
+    frames, counter, balances, f_count, f_volume, f_stress, virials, force_deviations, deviations, strain, deviation_tilde,
+    summary, atoms, batch, scale, chains, SQUARES: tl.constexpr, ATOMS: tl.constexpr, SHARES: tl.constexpr,
 ):  # fmt: skip
     """What the stress of one structure of one chain adds to ln p in `summary`, and its derivatives: the strain ε =
     ∂L/∂S / V [chains, batch, 3, 3] and ∂L/∂ln σ of every atom; 0 without a label.
 
     f_stress [F, 6]: xx, yy, zz, xy, xz, yz, NaN without a label;  f_volume [F]: NaN where there is none
     deviations, deviation_tilde [chains, nodes]: of the head of the stress
+    balances [S]: 1/σ² in ∂L/∂S is at least this times V² / 3 Σ σ_F²; 0: no bound.  force_deviations: ln σ_F
     SQUARES: no deviations, −½ (V²/3n) |Δ|² in place of ln p.
     """
     b = tl.program_id(0)
@@ -103,15 +106,18 @@ def stress_likelihood(
         precision = volume * volume / (3.0 * count)
         log_p = -0.5 * precision * norm
         share = log_p * 0.0
+        pull = precision
     else:
         precision = tl.exp(-2.0 * log_sigma)
         log_p = -0.5 * precision * norm - 6.0 * log_sigma - 5.513631199228036
         share = scale * (6.0 - precision * norm) / total.to(tl.float64)
+        least = least_pull(balances, counter, force_deviations, n, real).to(tl.float64)
+        pull = tl.maximum(precision, least * volume * volume / 3.0)
     out = summary + own * 4
     tl.store(out, tl.load(out) + tl.where(known, log_p, 0.0))
     asked = tl.where(known, share, 0.0).to(tl.float32) * weight
     tl.store(deviation_tilde + n, tl.where(real, asked, 0.0), mask=there)
-    factor = tl.where(known, -scale * precision / volume, 0.0)
+    factor = tl.where(known, -scale * pull / volume, 0.0)
     strain += own * 9
     tl.store(strain, tl.where(known, factor * xx, 0.0).to(tl.float32))
     tl.store(strain + 4, tl.where(known, factor * yy, 0.0).to(tl.float32))

@@ -83,7 +83,11 @@ class ShardedPotential(Potential):
         return sums
 
     def __call__(
-        self, position: torch.Tensor, indices: torch.Tensor, feature_mask: torch.Tensor | None = None
+        self,
+        position: torch.Tensor,
+        indices: torch.Tensor,
+        feature_mask: torch.Tensor | None = None,
+        balance: float = 0.0,
     ) -> Evaluation:
         """Evaluate at θ [K, P] with the configurations [K, B], numbered as in the whole set."""
         if feature_mask is not None:
@@ -92,7 +96,7 @@ class ShardedPotential(Potential):
         graph, labels = self.data.batch(own)
         theta = position.detach().requires_grad_()
         output = self.model(theta, graph, differentiable=True)
-        per_structure = self.log_likelihood(output, graph, labels)
+        per_structure = self.log_likelihood(output, graph, labels, balance)
         likelihood = (weighted(per_structure, labels) * weight).sum(1)
         unweighted = (per_structure * weight).sum(1)
         (gradient,) = torch.autograd.grad(likelihood.sum(), theta)

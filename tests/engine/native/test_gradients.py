@@ -51,11 +51,12 @@ class Case:
         self.flat = selftest.weights(self.model, 2, 2)
         self.frames = torch.tensor([[0, 1, 2], [1, 1, 0]]) % len(frames)
 
-    def found(self, mask=None):
-        return NativePotential(self.single)(self.flat.float(), self.frames, None if mask is None else mask.float())
+    def found(self, mask=None, balance=0.0):
+        mask = None if mask is None else mask.float()
+        return NativePotential(self.single)(self.flat.float(), self.frames, mask, balance)
 
-    def check(self, mask=None):
-        found, expected = self.found(mask), self.reference(self.flat, self.frames, mask)
+    def check(self, mask=None, balance=0.0):
+        found, expected = self.found(mask, balance), self.reference(self.flat, self.frames, mask, balance)
         for name in ("potential", "log_likelihood", "force_mae", "force_sigma"):
             assert selftest.relative(getattr(found, name), getattr(expected, name)) < 1e-6, name
         assert selftest.relative(found.gradient, expected.gradient) < 1e-5
@@ -124,6 +125,17 @@ def test_cells_with_and_without_stress_add_up(objective):
             alone[number].gradient, NativePotential(bare)(case.flat.float(), torch.tensor([[number]])).gradient
         )
     assert not torch.equal(alone[0].gradient, NativePotential(bare)(case.flat.float(), torch.tensor([[0]])).gradient)
+
+
+def test_balance_of_energies_and_stress_against_forces():
+    """The bound holds for some of the frames; a point estimate has weights of its own."""
+    frames = selftest_cases.training(STRESS, small=False)
+    case = Case(STRESS, frames, Flat())
+    case.check(balance=100.0)
+    case.check(balance=1.0)
+    assert not torch.equal(case.found(balance=100.0).gradient, case.found().gradient)
+    squares = Case(STRESS, frames, Flat(), objective="squares")
+    assert torch.equal(squares.found(balance=100.0).gradient, squares.found().gradient)
 
 
 @pytest.mark.parametrize("cpu", ["avx2", "sse"])

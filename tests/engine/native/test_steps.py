@@ -41,15 +41,15 @@ void free_chain(Chain* chain) { delete chain; }
 int parts(const Chain&) { return 2; }
 float* weights(Chain& chain) { return chain.weights.data(); }
 void prepare(Chain& chain) { chain.ready = chain.weights; }
-// part 0: the first frame, part 1: all others; a spring is (1 + number of the frame)·(mean of the mask)
-void evaluate(Chain& chain, int part, const int64_t* frames, double scale, const float* mask, Seen& seen) {
+// part 0: the first frame, part 1: all others; a spring is (1 + number of the frame)·(1 + balance)·(mean of the mask)
+void evaluate(Chain& chain, int part, const int64_t* frames, double scale, double balance, const float* mask, Seen& seen) {
     seen = {};
     for (long i = 0; i < WEIGHTS; ++i) chain.gradient[part][i] = 0;
     const long features = chain.data.atoms * %d;
     for (int b = part; b < (part ? chain.batch : 1); ++b) {
         double factor = 1;
         if (mask) { factor = 0; for (long i = 0; i < features; ++i) factor += mask[b * features + i] / features; }
-        const float spring = float((1 + frames[b]) * scale * factor);
+        const float spring = float((1 + frames[b]) * scale * (1 + balance) * factor);
         for (long i = 0; i < WEIGHTS; ++i) chain.gradient[part][i] += spring * chain.ready[i];
         seen.log_p -= double(frames[b]); seen.weighted -= double(frames[b]); seen.wrong += 1; seen.sigma += 2; seen.atoms += 4;
     }
@@ -82,8 +82,8 @@ def module(model) -> Module:
 class Springs(Potential):
     """The same in torch."""
 
-    def __call__(self, position, indices, feature_mask=None) -> Evaluation:
-        spring = (1 + indices).double() * self.data_size / indices.shape[1]
+    def __call__(self, position, indices, feature_mask=None, balance=0.0) -> Evaluation:
+        spring = (1 + indices).double() * (1 + balance) * self.data_size / indices.shape[1]
         if feature_mask is not None:
             spring = spring * feature_mask.reshape(*indices.shape, -1).double().mean(-1)
         scale = self.model.layout.scale.like(position)
@@ -94,7 +94,7 @@ class Springs(Potential):
 
 
 def plans(heats=(1.0, 0.7, 0.0, 0.4)) -> list[StepPlan]:
-    return [StepPlan(1e-2, heat, "burn_in", i, -1, i == 3, False, heat) for i, heat in enumerate(heats)]
+    return [StepPlan(1e-2, heat, "burn_in", i, -1, i == 3, False, heat, 0.5 * i) for i, heat in enumerate(heats)]
 
 
 RATES = torch.tensor([[1e-2, 3e-2], [2e-2, 1e-2], [1e-2, 1e-3], [5e-3, 2e-2]], dtype=torch.float64)
@@ -143,7 +143,8 @@ def _density(potential):
             shape = (indices.shape[1] * potential.data.num_atoms, CONFIG.channels[0])
             own = NoiseKey(dropout.seed, KEY.chains)
             mask = dropout_mask(own, step, shape, dropout.rate, potential.data.forces, dropout.stream)
-        return potential.with_prior_weight(potential(position, indices, mask), position, plan.prior_weight)
+        seen = potential(position, indices, mask, plan.balance)
+        return potential.with_prior_weight(seen, position, plan.prior_weight)
 
     return density
 

@@ -39,8 +39,10 @@ int parts(const Chain& chain);
 // [WEIGHTS], written by the caller, who then calls prepare
 float* weights(Chain& chain);
 void prepare(Chain& chain);
-// frames [B] by number; scale: N/B; mask [B·n, C]: factors of the features that heads and readout see, or null
-void evaluate(Chain& chain, int part, const int64_t* frames, double scale, const float* mask, Seen& seen);
+// frames [B] by number; scale: N/B; balance: of energies and stress against forces (bayes/balance.py)
+// mask [B·n, C]: factors of the features that heads and readout see, or null
+void evaluate(Chain& chain, int part, const int64_t* frames, double scale, double balance, const float* mask,
+              Seen& seen);
 // [WEIGHTS], of the last evaluation
 const float* gradient(const Chain& chain, int part);
 

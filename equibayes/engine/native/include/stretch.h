@@ -21,6 +21,7 @@ struct Piece {
 struct Plan {
     float dt, deviation, adapt, correction, prior_weight;  // adapt: 0 no, 1 yes, 2 for the first time
     float basis;                                           // 0; 1: its factors gather the gradient; 2: refreshed as well
+    float balance;                                         // of energies and stress against forces
 };
 
 // The same as the structure in steps.py.

@@ -34,7 +34,8 @@ static void run_chain(const Stretch& s, int64_t k, Chain& chain) {
         if (s.features) draw_mask(s, step, uint32_t(s.identities[k]), mask.data());
         prepare(chain);
         parallel(count, [&](long part) {
-            evaluate(chain, int(part), frames, s.data_size / double(s.batch), s.features ? mask.data() : nullptr, seen[part]);
+            evaluate(chain, int(part), frames, s.data_size / double(s.batch), s.plans[i * s.chains + k].balance,
+                     s.features ? mask.data() : nullptr, seen[part]);
         });
         parallel_if_long(s.pieces, [&](long p) { priors[p] = update(s, i, k, s.piece[p], chain, forward); });
     }

@@ -101,11 +101,19 @@ Sum sum_of_exponentials(const Work& work, int b, const float* values) {
     return sum;
 }
 
+// Σ σ_F² over the atoms of a frame, (eV/Å)².
+double squared_sigma_forces(const Work& work, int b) {
+    double sum = 0;
+    for (int a = 0; a < work.frames[b]->atoms; ++a) sum += std::exp(2.0 * work.deviations[work.minibatch.row(b, *work.frames[b], a)]);
+    return sum;
+}
+
 // L = −Σ scale ln p, without the prior; scale: times the weight of the frame.
 // With z = (label − mean)/σ of an energy or force component and s = ln σ:
 //     ∂L/∂mean = −scale z/σ,    ∂L/∂s = scale (1 − z²)
 // squares: no deviations, −½ Σ (ΔF)² − 3/2 n (ΔE/n)² of n atoms (up to a constant) in place of ln p.
-void likelihood(Work& work, bool squares, double scale_of_all, Seen& seen) {
+// balance: where it is not 0, 1/σ² of the energy in ∂L/∂mean is at least balance · 3 / Σ σ_F².
+void likelihood(Work& work, bool squares, double scale_of_all, double balance, Seen& seen) {
     constexpr double HALF_LOG_2PI = 0.91893853320467274178;
     const long N = work.minibatch.graph.atoms;
     float *direction = work.direction.size(3 * N), *energy_bar = work.energy_bar.size(N);
@@ -124,9 +132,11 @@ void likelihood(Work& work, bool squares, double scale_of_all, Seen& seen) {
         const double inverse = std::exp(-log_sigma), z = known ? (frame.energy - energy) * inverse : 0;
         if (known) seen.log_p += squares ? -0.5 * z * z : -0.5 * z * z - log_sigma - HALF_LOG_2PI;
         const double share = squares || !known ? 0 : scale * (1 - z * z) / total;
+        const double least = balance && !squares ? balance * 3 / squared_sigma_forces(work, b) : 0;
+        const double pull = z * std::max(inverse, least / inverse);
         for (int a = 0; a < count; ++a) {
             const int n = work.minibatch.row(b, frame, a);
-            energy_bar[n] = (float)(-scale * z * inverse);
+            energy_bar[n] = (float)(-scale * pull);
             energy_tilde[n] = squares ? 0.0f : (float)(share * std::exp(log_sigma_energy[n] - top));
             const double s = squares ? 0 : log_sigma_forces[n], by_sigma = std::exp(-s);
             double sum = 0;
@@ -148,7 +158,8 @@ void likelihood(Work& work, bool squares, double scale_of_all, Seen& seen) {
 // The stress S = ∂E/∂strain / V of the frames that have a label adds, with s = ln σ_S and the Frobenius norm,
 //     ∂L/∂S = −scale (label − S)/σ²,    ∂L/∂s = scale (6 − |label − S|²/σ²)
 // squares: no deviations, −½ (V²/3n) |label − S|² in place of ln p.
-void stress_likelihood(Work& work, bool squares, double scale_of_all, Seen& seen) {
+// balance: where it is not 0, 1/σ² in ∂L/∂S is at least balance · V² / 3 Σ σ_F².
+void stress_likelihood(Work& work, bool squares, double scale_of_all, double balance, Seen& seen) {
     constexpr double THREE_LOG_2PI = 5.51363119922803604468;
     const long N = work.minibatch.graph.atoms, B = work.frames.size();
     float *strain = work.strain.zeros(9 * B), *tilde = work.deviation_tilde + 2 * N;
@@ -161,12 +172,14 @@ void stress_likelihood(Work& work, bool squares, double scale_of_all, Seen& seen
         const auto [top, total] = sum_of_exponentials(work, b, log_sigma_virial);
         const double log_sigma = top + std::log(total) - std::log(volume);
         const double precision = squares ? volume * volume / (3 * frame.atoms) : std::exp(-2 * log_sigma);
+        const double least = balance && !squares ? balance * volume * volume / (3 * squared_sigma_forces(work, b)) : 0;
+        const double pull = std::max(precision, least);
         double virial[9], norm = 0;
         work.minibatch.virial(b, work.passes.pull, virial);
         for (int i = 0; i < 9; ++i) {
             const double error = frame.stress[i] - virial[i] / volume;
             norm += error * error;
-            strain[9 * b + i] = (float)(-scale * precision * error / volume);
+            strain[9 * b + i] = (float)(-scale * pull * error / volume);
         }
         const double log_p = -0.5 * precision * norm - (squares ? 0 : 6 * log_sigma + THREE_LOG_2PI);
         seen.log_p += log_p, seen.weighted += frame.weight * log_p;
@@ -191,7 +204,8 @@ float* weights(Chain& chain) { return chain.weights; }
 void prepare(Chain& chain) { transpose_weights(chain.weights, chain.back); }
 const float* gradient(const Chain& chain, int part) { return chain.parts[part].gradient; }
 
-void evaluate(Chain& chain, int number, const int64_t* indices, double scale, const float* mask, Seen& seen) {
+void evaluate(Chain& chain, int number, const int64_t* indices, double scale, double balance, const float* mask,
+              Seen& seen) {
     Part& part = chain.parts[number];
     Pool<Work>::Borrowed borrowed(pool);
     Work& work = *borrowed;
@@ -218,8 +232,8 @@ void evaluate(Chain& chain, int number, const int64_t* indices, double scale, co
     passes.adjoint();
     passes.forces(work.forces.size(3 * N));
 
-    likelihood(work, chain.squares, scale, seen);
-    if (HEAD_COUNT > 2) stress_likelihood(work, chain.squares, scale, seen);
+    likelihood(work, chain.squares, scale, balance, seen);
+    if (HEAD_COUNT > 2) stress_likelihood(work, chain.squares, scale, balance, seen);
 
     float* const gradient = part.gradient.size(WEIGHT_COUNT);
     for (const Range& range : SUMMED) memset(gradient + range.from, 0, 4 * (range.to - range.from));
@@ -235,8 +249,8 @@ void evaluate(Chain& chain, int number, const int64_t* indices, double scale, co
 
 // One evaluation of each of K chains with its own weights [K, WEIGHTS]; gradient as these, seen [K].
 EXPORT void potential_run(const Data* data, int64_t chains, int64_t batch, int squares, const int64_t* frames,
-                          const float* forward, const float* mask, double scale, float* out, Seen* seen,
-                          int64_t threads) {
+                          const float* forward, const float* mask, double scale, double balance, float* out,
+                          Seen* seen, int64_t threads) {
     set_threads(int(threads));
     parallel(chains, [&](long k) {
         Chain* chain = make_chain(*data, int(batch), squares != 0);
@@ -246,7 +260,7 @@ EXPORT void potential_run(const Data* data, int64_t chains, int64_t batch, int s
         for (int part = 0; part < parts(*chain); ++part) {
             Seen own;
             const float* masks = mask ? mask + k * batch * data->atoms * CHANNELS : nullptr;
-            evaluate(*chain, part, frames + k * batch, scale, masks, own);
+            evaluate(*chain, part, frames + k * batch, scale, balance, masks, own);
             seen[k].add(own);
             for (long i = 0; i < WEIGHTS; ++i) out[k * WEIGHTS + i] += gradient(*chain, part)[i];
         }

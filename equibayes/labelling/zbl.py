@@ -1,0 +1,71 @@
+"""The repulsion of nuclei that are much closer than a bond (Ziegler, Biersack, Littmark 1985), as an ASE calculator.
+
+    E = Σ_{i<j} Z_i Z_j e²/(4πε₀ r) · φ(r/a) · c(r/R),      a = 0.46850 Å / (Z_i^0.23 + Z_j^0.23)
+
+φ is the universal screening function.  c falls smoothly from 1 to 0 at R, the sum of the covalent radii of the two
+atoms, so that nothing is added to what a bond is; its first two derivatives vanish there.
+"""
+
+from typing import Any
+
+import numpy as np
+from ase.calculators.calculator import Calculator, all_changes
+from ase.data import covalent_radii
+from ase.stress import full_3x3_to_voigt_6_stress
+from ase.units import _e, _eps0
+
+from equibayes.data.neighbors import neighbor_list
+
+COULOMB = _e / (4 * np.pi * _eps0) * 1e10
+"""e²/(4πε₀), eV Å."""
+LENGTH, EXPONENT = 0.46850, 0.23
+WEIGHTS = np.array([0.18175, 0.50986, 0.28022, 0.02817])
+RATES = np.array([3.19980, 0.94229, 0.40290, 0.20162])
+SMOOTH = 6
+"""p of the cutoff 1 − (p+1)(p+2)/2 x^p + p(p+2) x^(p+1) − p(p+1)/2 x^(p+2)."""
+
+
+class ZBL(Calculator):
+    """Energy (eV), its shares of atoms, forces (eV/Å) and stress (eV/Å³)."""
+
+    implemented_properties: list[str] = ["energy", "free_energy", "energies", "forces", "stress"]  # noqa: RUF012
+
+    def __init__(self, **settings: Any) -> None:
+        if settings:
+            raise ValueError(f"no setting '{min(settings)}'; there are none")
+        super().__init__()
+
+    def calculate(self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes) -> None:
+        super().calculate(atoms, properties, system_changes)
+        assert self.atoms is not None
+        numbers, radii = self.atoms.numbers, covalent_radii[self.atoms.numbers]
+        pairs = neighbor_list(self.atoms.positions, self.atoms.cell.array, self.atoms.pbc, 2 * float(radii.max()))
+        reach = radii[pairs.receiver] + radii[pairs.sender]
+        length = np.linalg.norm(pairs.vector, axis=1)
+        near = length < reach
+        i, j, vector, length = pairs.receiver[near], pairs.sender[near], pairs.vector[near], length[near]
+        energy, slope = repulsion(numbers[i].astype(float), numbers[j].astype(float), length, reach[near])
+        pull = (slope / length)[:, None] * vector  # dE/dr along each directed pair; a pair is there twice
+        forces, energies = np.zeros((len(numbers), 3)), np.zeros(len(numbers))
+        np.add.at(forces, i, pull)
+        np.add.at(energies, i, energy / 2)
+        total = float(energies.sum())
+        self.results = {"energy": total, "free_energy": total, "energies": energies, "forces": forces}
+        if self.atoms.pbc.all():
+            stress = np.einsum("ea,eb->ab", pull, vector) / 2 / self.atoms.get_volume()
+            self.results["stress"] = full_3x3_to_voigt_6_stress(stress)
+
+
+def repulsion(
+    first: np.ndarray, second: np.ndarray, length: np.ndarray, reach: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Energy (eV) of pairs and its derivative by their distance (eV/Å), from atomic numbers and distances (Å)."""
+    a = LENGTH / (first**EXPONENT + second**EXPONENT)
+    terms = WEIGHTS * np.exp(-RATES * (length / a)[:, None])
+    screening, screening_slope = terms.sum(1), -(RATES * terms).sum(1) / a
+    x, p = length / reach, SMOOTH
+    cut = 1 - (p + 1) * (p + 2) / 2 * x**p + p * (p + 2) * x ** (p + 1) - p * (p + 1) / 2 * x ** (p + 2)
+    cut_slope = -p * (p + 1) * (p + 2) / 2 * x ** (p - 1) * (1 - x) ** 2 / reach
+    charge = COULOMB * first * second / length
+    energy = charge * screening * cut
+    return energy, charge * (screening_slope * cut + screening * cut_slope) - energy / length
