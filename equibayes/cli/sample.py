@@ -131,10 +131,14 @@ def announce(data: Dataset, validation: Dataset | None, config: SampleConfig) ->
         f"{counted(size, 'frame')} to learn from, {apart}",
         flush=True,
     )
-    asked = config.burn_in.steps + schedule.cycles.count * config.cycles.length
+    epoch, burn_in = steps_per_epoch(size, config.burn_in.batch_size), config.burn_in
+    allowed = burn_in.within(epoch)
+    if allowed < burn_in.steps:
+        passes = f"{allowed} steps are {burn_in.epochs} passes over the frames (burn_in.epochs)"
+        print(f"burn-in shorter than burn_in.steps={burn_in.steps}: {passes}", flush=True)
+    asked = allowed + schedule.cycles.count * config.cycles.length
     if schedule.total_steps > asked:
         print(f"{schedule.total_steps} steps instead of {asked}: phases are rounded up to whole epochs", flush=True)
-    epoch = steps_per_epoch(size, config.burn_in.batch_size)
     if schedule.burn_in_steps < epoch:
         share = 100 * schedule.burn_in_steps / epoch
         print(

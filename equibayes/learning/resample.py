@@ -30,7 +30,9 @@ class ResampleSettings:
     """How a posterior is updated when labels are added."""
 
     warm: bool = setting(True, "begin with the samples of the round before; false: from random weights, at full length")
-    burn_in: float = setting(0.25, "length of the burn-in, as a fraction of sample.burn_in.steps", above=0, at_most=1)
+    burn_in: float = setting(
+        0.25, "length of the burn-in, as a fraction of sample.burn_in.steps and epochs", above=0, at_most=1
+    )
     initial: float = setting(0.3, "initial learning rate, as a fraction of sample.burn_in.initial", above=0, at_most=1)
     decay: str = setting("exponential", "decay of the learning rate in this burn-in", ("exponential", "linear"))
     noise_free: float = setting(0.0, "first fraction of this burn-in without noise and prior", at_least=0, at_most=1)
@@ -49,6 +51,7 @@ def warm_config(config: SampleConfig, settings: ResampleSettings) -> SampleConfi
         burn_in=replace(
             full,
             steps=max(1, round(settings.burn_in * full.steps)),
+            epochs=None if full.epochs is None else max(1, round(settings.burn_in * full.epochs)),
             initial=initial,
             decay=settings.decay,
             freeze_mass=settings.freeze_mass,

@@ -86,6 +86,12 @@ class BurnInSettings:
     """From random weights to the posterior."""
 
     steps: int = setting(20_000, "steps of the burn-in", at_least=1, limit=10**9)
+    epochs: int | None = setting(
+        None,
+        "at most so many passes over the training frames, so that few frames do not take as long as many; none: no limit",
+        at_least=1,
+        limit=10**9,
+    )
     batch_size: int = setting(8, "configurations per minibatch", at_least=1, limit=10**6)
     initial: float = setting(1e-2, "learning rate γ at the start", above=0, limit=1e12)
     final: float = setting(1e-5, "learning rate γ at the end", above=0, limit=1e12)
@@ -124,6 +130,10 @@ class BurnInSettings:
         at_least=1,
         limit=10**6,
     )
+
+    def within(self, epoch: int) -> int:
+        """Steps, but no more than the passes allowed; epoch: steps of one pass."""
+        return self.steps if self.epochs is None else min(self.steps, self.epochs * epoch)
 
 
 @dataclass(frozen=True)
@@ -226,7 +236,7 @@ class SampleConfig:
         per_chain = -(-self.samples // self.chains)
         burn_in = self.burn_in
         epoch = steps_per_epoch(data_size, burn_in.batch_size)
-        steps = whole_epochs(burn_in.steps, epoch)
+        steps = whole_epochs(burn_in.within(epoch), epoch)
         # the printed formula of rise_and_fall has the period 2K
         length = self.cycles.length // 2 if self.cycles.kind == "rise_and_fall" else self.cycles.length
         return Schedule(

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from equibayes.baselines.train import baseline_config
 from equibayes.errors import InputError
+from equibayes.learning.resample import ResampleSettings, warm_config
 from equibayes.run.settings import sample_config
 from equibayes.sampling.schedule import BurnIn, Cycles
 from equibayes.sampling.sghmc import SGHMCConfig
@@ -147,3 +149,15 @@ def test_label_noise_is_the_temperature_of_the_chains() -> None:
     for wrong in (0.0, 1.5):
         with pytest.raises(InputError, match=r"labels\.noise"):
             small_config({"labels": {"noise": wrong}})
+
+
+def test_few_frames_take_no_more_passes_than_allowed() -> None:
+    """16 frames in batches of 4 are epochs of 4 steps; phases are whole epochs."""
+    few, many = small_config({"burn_in": {"epochs": 5}}), small_config({"burn_in": {"epochs": 11}})
+    assert few.schedule(16).burn_in_steps == 20
+    assert few.schedule(16).freeze_mass_at == 18
+    assert few.schedule(64).burn_in_steps == many.schedule(16).burn_in_steps == 40
+    assert few.schedule(16).cycle_steps == many.schedule(16).cycle_steps
+    assert baseline_config("ensemble", few, 16).schedule(16).total_steps == few.schedule(16).total_steps
+    warm = warm_config(few, ResampleSettings(burn_in=0.4)).burn_in
+    assert (warm.steps, warm.epochs) == (16, 2)
