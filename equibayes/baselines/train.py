@@ -82,7 +82,13 @@ def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleCo
         sampler=replace(
             config.sampler, temperature=0.0, epsilon=POINT_EPSILON if kind == "point" else config.sampler.epsilon
         ),
-        burn_in=replace(config.burn_in, steps=config.schedule(data_size).total_steps, freeze_mass=1.0, early=0.0),
+        burn_in=replace(
+            config.burn_in,
+            steps=config.schedule(data_size).total_steps,
+            epochs=None,
+            freeze_mass=1.0,
+            early=0.0,
+        ),
     )
 
 
