@@ -91,7 +91,8 @@ class NequIP:
         matrices = coupling_matrices(harmonics * norm, self.triples)
         order = torch.arange(1, config.num_bessels + 1, device=length.device)
         frequencies = weights["bessel"].to(length) + order
-        basis = radial_basis(length, frequencies, config.r_max, config.polynomial_cutoff_p).to(harmonics)
+        cutoff = config.r_max, config.polynomial_cutoff_p, config.xplor_on
+        basis = radial_basis(length, frequencies, *cutoff).to(harmonics)
 
         features = {SCALAR: (species_mask.expand(chains, -1, -1) @ weights["embedding"])[:, :, None, :]}
         invariants = []
