@@ -30,7 +30,8 @@ def block_parameters(config: NetworkConfig, layer: LayerPlan, name: str) -> Iter
     for irrep in layer.self_connection:
         size = layer.inputs[irrep]
         shape = (config.self_connections, size, layer.before_gate(irrep))
-        yield Parameter(f"{name}.self_connection.{irrep}", shape, 1 / sqrt(size))
+        per_type = config.self_connection == "species"
+        yield Parameter(f"{name}.self_connection.{irrep}", shape, 1 / sqrt(size), per_type=per_type)
 
 
 def radial_parameters(config: NetworkConfig, layer: LayerPlan, name: str) -> Iterator[Parameter]:

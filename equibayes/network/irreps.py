@@ -2,9 +2,10 @@
 
 An irrep is a rotation order l with a parity p.  A path couples a feature of the sender with a harmonic of the edge
 into a feature of the receiver: source ⊗ Y_l → target, allowed where |l1 − l2| ≤ l3 ≤ l1 + l2 and the parities
-multiply.  A network of rotations only (SO(3)) has no parities: all its irreps are called even, the harmonics too, and
-every path that obeys the triangle rule is allowed.  Only the scalar 0e leaves the network, so every path whose result cannot reach a 0e of the last layer is
-left out: the function is the same, and for the paper's network 61 of the 78 that NequIP builds remain.
+multiply.  A network of rotations only (SO(3)) has no parities: all its irreps and the harmonics are called even, and
+every path that obeys the triangle rule is allowed.  Only the scalar 0e leaves the network, so every path whose result
+cannot reach a 0e of the last layer is left out: the function is the same, and for the paper's network 61 of the 78 that
+NequIP builds remain.
 """
 
 from dataclasses import dataclass
@@ -83,11 +84,7 @@ class LayerPlan:
 def plan_layers(config: NetworkConfig, *, prune: bool = True) -> list[LayerPlan]:
     """The blocks of the network from first to last; `prune=False` keeps what NequIP itself would build."""
     channels = config.channels
-    hidden = {
-        Irrep(l, parity): channels[l]
-        for l in range(config.l_max + 1)
-        for parity in _parities(config, l)
-    }
+    hidden = {Irrep(l, parity): channels[l] for l in range(config.l_max + 1) for parity in _parities(config, l)}
     odd = 1 if config.rotations_only else -1
     layers: list[LayerPlan] = []
     inputs = {SCALAR: config.embedding_channels}
