@@ -94,9 +94,8 @@ def surfaces(rng: np.random.Generator) -> list[Structure]:
 
 def phases(rng: np.random.Generator) -> list[Structure]:
     """Other crystals at their usual volumes, displaced by 0.05 Å."""
-    tin = Atoms("Si4", scaled_positions=[[0, 0, 0], [0.5, 0.5, 0.5], [0, 0.5, 0.25], [0.5, 0, 0.75]])
-    tin.set_cell([4.69, 4.69, 2.58], scale_atoms=True)
-    tin.pbc = True
+    places = [[0, 0, 0], [0.5, 0.5, 0.5], [0, 0.5, 0.25], [0.5, 0, 0.75]]
+    tin = Atoms("Si4", cell=[4.69, 4.69, 2.58], scaled_positions=places, pbc=True)
     named = {
         "beta tin": tin * (2, 2, 3),
         "fcc": bulk("Si", "fcc", a=3.87, cubic=True) * (2, 2, 2),
