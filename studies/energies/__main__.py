@@ -5,9 +5,9 @@
     python -m studies.energies --table                    results/energies/README.md from all cases of OUTPUT
     python -m studies.energies ethanol --quick            some seconds: shows that it runs
 
-Methods: `plain`, the likelihood throughout (burn_in.balance=0); `balanced`, with the balance of the presets; `point`, one
-network and NequIP's loss; all with the network `small`, the matrix mass and the steps of the preset `quick`.  A finished
-method is not repeated.
+Methods: `plain`, the likelihood throughout (burn_in.balance=0); `balanced`, with the balance of the presets; `point`,
+one network and NequIP's loss; all with the network `small`, the matrix mass and the steps of the preset `quick`.  A
+finished method is not repeated.
 """
 
 import time
