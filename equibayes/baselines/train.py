@@ -78,7 +78,7 @@ def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleCo
         config,
         chains=networks,
         samples=networks,
-        prior=PriorSettings(),
+        prior=PriorSettings(baseline=config.prior.baseline, baseline_settings=config.prior.baseline_settings),
         sampler=replace(
             config.sampler, temperature=0.0, epsilon=POINT_EPSILON if kind == "point" else config.sampler.epsilon
         ),

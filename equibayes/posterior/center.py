@@ -17,8 +17,8 @@ def load_center(path: str | None) -> Center | None:
         return None
     if path.endswith(".ckpt"):
         official = load_official(path)
-        network, weights = official.config, official.weights[0]
+        network, weights, baseline = official.config, official.weights[0], None
     else:
         posterior = load(path)
-        network, weights = posterior.network, posterior.samples[-1]
-    return Center(path, network, weights.double(), hashlib.sha256(Path(path).read_bytes()).hexdigest())
+        network, weights, baseline = posterior.network, posterior.samples[-1], posterior.baseline
+    return Center(path, network, weights.double(), hashlib.sha256(Path(path).read_bytes()).hexdigest(), baseline)

@@ -165,6 +165,7 @@ def gather(prepared: Prepared, state: RunState) -> Posterior:
         history=state.history,
         verdict=verdict,
         engine=state.engine,
+        baseline=prepared.baseline,
     )
 
 

@@ -18,6 +18,7 @@ from equibayes.data.resident import ResidentData
 from equibayes.data.splits import split
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError, InputWarning
+from equibayes.labelling.baseline import Baseline
 from equibayes.network.config import NetworkConfig
 from equibayes.network.scales import fit_scales, force_scale, virial_scale
 from equibayes.plural import counted
@@ -35,19 +36,25 @@ HIGHEST_RELATIVE = 10.0
 class Center:
     """The network that a prior is centred on, read from the file of `prior.center` by `posterior.center`.
 
-    weights  [P] float64; shorter where the file has no deviation heads, whose centre is then where they start
-    digest   SHA-256 of the file
+    weights   [P] float64; shorter where the file has no deviation heads, whose centre is then where they start
+    digest    SHA-256 of the file
+    baseline  what its network corrects
     """
 
     path: str
     network: NetworkConfig
     weights: torch.Tensor
     digest: str
+    baseline: Baseline | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Everything that follows from data and settings before the first step."""
+    """Everything that follows from data and settings before the first step.
+
+    train, validation   as they were given
+    baseline            whose labels are taken off where the network learns
+    """
 
     config: SampleConfig
     network: NetworkConfig
@@ -56,11 +63,12 @@ class Prepared:
     validation: Dataset
     model: StochasticModel
     center: Center | None = None
+    baseline: Baseline | None = None
 
     def resident(self, data: Dataset, device: torch.device | str) -> ResidentData:
-        """A data set on the device, with the energy reference taken off."""
+        """A data set on the device, with baseline and energy reference taken off."""
         return ResidentData(
-            data,
+            taken_off(self.baseline, data),
             r_max=self.network.r_max,
             species_of={atomic_number(name): index for index, name in enumerate(self.network.type_names)},
             reference=[self._zero_of(structure) for structure in data],
@@ -110,32 +118,36 @@ def lay_out(
     check_forces([*train, *validation])
     if narrow := narrow_range(train):
         warnings.warn(narrow, InputWarning, stacklevel=2)
+    baseline = Baseline.of(config.prior.baseline, config.prior.baseline_settings)
+    learned = taken_off(baseline, train)
     if (config.prior.center is None) != (center is None):
         raise ValueError(f"prior.center={config.prior.center}, but the network of the centre is {center}")
     if not train.weights.any():
         raise InputError(f"{train.name}: every frame to learn from has config_weight=0; give some a weight above 0")
     if reference is None:
-        reference = fit_reference(train, config)
+        reference = fit_reference(learned, config)
     told = config.network.per_type_energy_shifts
     wanted = config.network if network is None else replace(network, per_type_energy_shifts=told)
     if center is not None:
         wanted = _with_scales_of(wanted, center.network)
-    energies = [s.energy - reference.total(s.numbers) for s in train if s.energy is not None]
+    energies = [s.energy - reference.total(s.numbers) for s in learned if s.energy is not None]
     if energies and reference.kind in ("isolated", "given") and wanted.per_type_energy_shifts_trainable is None:
         # several eV/atom of cohesion remain, which the weights alone hardly learn
         wanted = replace(wanted, per_type_energy_shifts_trainable=True)
-    scaled = fit_scales(wanted, train)
+    scaled = fit_scales(wanted, learned)
     shifts = {name: reference.shifts.get(atomic_number(name), 0.0) for name in scaled.type_names}
     network = replace(scaled, per_type_energy_shifts=shifts)
     if center is not None:
         _check_same_network(center, network)
+        _check_same_baseline(center, baseline)
     if ignored := _ignored_stress(train, network):
         warnings.warn(ignored, InputWarning, stacklevel=2)
-    force = force_scale(train)
+    force = force_scale(learned)
     spread = float(np.sqrt(np.mean(np.square(energies)))) if energies else force
-    model = StochasticModel(network, force, max(force, spread), virial_scale(train))
+    model = StochasticModel(network, force, max(force, spread), virial_scale(learned))
     # the effective settings: with them again, the same posterior.  The energies follow from data.energy_reference.
-    return Prepared(replace(config, network=scaled), network, reference, train, validation, model, center)
+    effective = replace(config, network=scaled)
+    return Prepared(effective, network, reference, train, validation, model, center, baseline)
 
 
 def _ignored_stress(train: Dataset, network: NetworkConfig) -> str | None:
@@ -150,6 +162,11 @@ def _ignored_stress(train: Dataset, network: NetworkConfig) -> str | None:
     if network.stress_head and not labels:
         return f"{train.name}: no frame to learn from has a stress label, though network.stress_head=true"
     return None
+
+
+def taken_off(baseline: Baseline | None, data: Dataset) -> Dataset:
+    """What a network learns of the labels."""
+    return data if baseline is None else baseline.taken_off(data)
 
 
 def hold_back(data: Dataset, held: int, seed: int) -> tuple[Dataset, Dataset]:
@@ -230,3 +247,11 @@ def _check_same_network(center: Center, network: NetworkConfig) -> None:
     if other:
         settings = " ".join(f"network.{name}={theirs[name]}" for name in other)
         raise InputError(f"{center.path}: its weights belong to a network with other settings; use {settings}")
+
+
+def _check_same_baseline(center: Center, baseline: Baseline | None) -> None:
+    """An `InputError` where the weights of the centre correct another engine."""
+    if center.baseline not in (None, baseline):
+        raise InputError(
+            f"{center.path}: its network corrects {center.baseline}; use prior.baseline={center.baseline.engine}"
+        )
