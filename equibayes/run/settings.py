@@ -302,23 +302,21 @@ _PAPER = {
     "cycles": {"kind": "rise_and_fall", "length": 50_000, "peak": 1e-3},
 }
 PRESETS: dict[str, dict[str, Any]] = {
-    # two minutes on two CPU cores: `make demo`
+    # a few minutes on two CPU cores: `make demo`
     "quick": {
-        "network_preset": "medium",
+        "network_preset": "small",
         "chains": 4,
-        "samples": 4,
-        "sampler": {"mass": "matrix"},
+        "samples": 8,
         "burn_in": {
-            "steps": 36_000,
-            "epochs": 500,
+            "steps": 5_000,
             "batch_size": 4,
-            "initial": 1e-2,
+            "initial": 3e-2,
             "final": 1e-4,
             "decay": "linear",
             "noise_free": 0.9,
             "balance": BALANCE,
         },
-        "cycles": {"length": 4_000, "batch_size": 4},
+        "cycles": {"length": 500, "batch_size": 4},
     },
     # a good posterior in a minute on one H200
     "standard": {
