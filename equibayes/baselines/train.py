@@ -78,7 +78,8 @@ def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleCo
         config,
         chains=networks,
         samples=networks,
-        prior=PriorSettings(),
+        # there is no prior, but a network that was trained elsewhere is where it begins
+        prior=PriorSettings() if config.prior.center is None else config.prior,
         sampler=replace(
             config.sampler, temperature=0.0, epsilon=POINT_EPSILON if kind == "point" else config.sampler.epsilon
         ),
