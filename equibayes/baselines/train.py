@@ -21,6 +21,7 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.graph import Graph
 from equibayes.data.resident import Labels, ResidentData
 from equibayes.errors import InputError
+from equibayes.posterior.center import load_center
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import finished, sample_chains
 from equibayes.run import Run
@@ -49,7 +50,8 @@ def train(
     if kind not in KINDS:
         raise InputError(f"baseline '{kind}' does not exist; choose one of {', '.join(KINDS)}")
     run = run or Run()
-    prepared = prepare(data, baseline_config(kind, config, len(data) - config.data.validation), validation)
+    own = baseline_config(kind, config, len(data) - config.data.validation)
+    prepared = prepare(data, own, validation, load_center(own.prior.center), run.on)
     chains = baseline_chains(kind, prepared, data, run.on)
 
     def finish(state: RunState) -> Posterior:
