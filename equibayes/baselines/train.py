@@ -80,8 +80,7 @@ def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleCo
         config,
         chains=networks,
         samples=networks,
-        # there is no prior, but a network that was trained elsewhere is where it begins
-        prior=PriorSettings() if config.prior.center is None else config.prior,
+        prior=_start_of(config.prior),
         sampler=replace(
             config.sampler, temperature=0.0, epsilon=POINT_EPSILON if kind == "point" else config.sampler.epsilon
         ),
@@ -93,6 +92,12 @@ def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleCo
             early=0.0,
         ),
     )
+
+
+def _start_of(prior: PriorSettings) -> PriorSettings:
+    """Without a prior; what is left is the network that was trained elsewhere, where it begins, and the baseline."""
+    own = prior if prior.center is not None else PriorSettings()
+    return replace(own, baseline=prior.baseline, baseline_settings=prior.baseline_settings)
 
 
 def _finish(kind: str, prepared: Prepared, chains: Chains, state: RunState, samples: int) -> Posterior:

@@ -28,7 +28,9 @@ def load_center(name: str | None) -> Center | None:
         load_pretrained(name)  # says that it has none
     posterior = load(path)
     weights = posterior.samples[_latest_first(posterior)].double()
-    return Center(name, posterior.network, weights, _digest(path), spread_in_chains(posterior))
+    return Center(
+        name, posterior.network, weights, _digest(path), spread_in_chains(posterior), baseline=posterior.baseline
+    )
 
 
 def load_pretrained(name: str) -> Pretrained:

@@ -169,6 +169,7 @@ def gather(prepared: Prepared, state: RunState) -> Posterior:
         history=state.history,
         verdict=verdict,
         engine=state.engine,
+        baseline=prepared.baseline,
     )
 
 

@@ -199,6 +199,8 @@ def _reference_lines(posterior: Posterior) -> list[Line]:
     if posterior.reference.undetermined:  # one molecule alone: the single numbers mean nothing, only their sum does
         alike = "the data do not tell these elements apart"
         lines.append(("", f"{alike}: energies of other compositions are defined only up to a constant"))
+    if posterior.baseline is not None:
+        lines.append(("baseline", f"{posterior.baseline}: the networks correct it, predictions are the sum"))
     return lines
 
 

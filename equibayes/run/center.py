@@ -20,6 +20,7 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number, symbol
 from equibayes.data.reference import EnergyReference, fit
 from equibayes.data.resident import ResidentData
+from equibayes.labelling.baseline import Baseline
 from equibayes.network.config import NetworkConfig
 from equibayes.network.pretrained import restrict
 from equibayes.plural import counted
@@ -45,6 +46,7 @@ class Center:
     weights  [S, P] float64: chain k has the centre k modulo S; P without the heads where the file has none
     spread   [P] standard deviation of the weights over samples, RMS over each array; None where it is not known
     digest   SHA-256 of the file
+    baseline what its network corrects
     origin   who made the weights, from what, and under which licence
     """
 
@@ -54,6 +56,7 @@ class Center:
     digest: str
     spread: torch.Tensor | None = None
     origin: str = ""
+    baseline: Baseline | None = None
 
     def restricted(self, names: Sequence[str]) -> "Center":
         """Without the rows of other species."""

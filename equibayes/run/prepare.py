@@ -20,6 +20,7 @@ from equibayes.data.resident import ResidentData
 from equibayes.data.splits import split
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError, InputWarning
+from equibayes.labelling.baseline import Baseline
 from equibayes.network.config import NetworkConfig
 from equibayes.network.scales import fit_scales, force_scale, virial_scale
 from equibayes.plural import counted
@@ -43,8 +44,10 @@ HIGHEST_RELATIVE = 10.0
 class Prepared:
     """Everything that follows from data and settings before the first step.
 
-    zero_shot  errors of the centre, for the file
-    notes      what to tell the user before sampling begins
+    train, validation   as they were given
+    baseline            whose labels are taken off where the network learns
+    zero_shot           errors of the centre, for the file
+    notes               what to tell the user before sampling begins
     """
 
     config: SampleConfig
@@ -54,12 +57,14 @@ class Prepared:
     validation: Dataset
     model: StochasticModel
     center: Center | None = None
+    baseline: Baseline | None = None
     zero_shot: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def resident(self, data: Dataset, device: torch.device | str) -> ResidentData:
-        """A data set on the device, with the energy reference taken off."""
-        return _resident(data, self.model, [self._zero_of(structure) for structure in data], device)
+        """A data set on the device, with baseline and energy reference taken off."""
+        zeros = [self._zero_of(structure) for structure in data]
+        return _resident(taken_off(self.baseline, data), self.model, zeros, device)
 
     def _zero_of(self, structure: Structure) -> float:
         """eV; NaN for a molecule whose zero the training frames do not tell: its energy is then no label."""
@@ -123,28 +128,32 @@ def lay_out(
     check_forces([*train, *validation])
     if narrow := narrow_range(train):
         warnings.warn(narrow, InputWarning, stacklevel=2)
+    baseline = Baseline.of(config.prior.baseline, config.prior.baseline_settings)
+    learned = taken_off(baseline, train)
     if (config.prior.center is None) != (center is None):
         raise ValueError(f"prior.center={config.prior.center}, but the network of the centre is {center}")
     if not train.weights.any():
         raise InputError(f"{train.name}: every frame to learn from has config_weight=0; give some a weight above 0")
     if center is not None:
-        return _around(center, train, validation, config, network, reference, device)
+        _check_same_baseline(center, baseline)
+        return _around(center, train, validation, config, network, reference, baseline, device)
     if reference is None:
-        reference = fit_reference(train, config)
+        reference = fit_reference(learned, config)
     told = config.network.per_type_energy_shifts
     wanted = config.network if network is None else replace(network, per_type_energy_shifts=told)
-    energies = [s.energy - reference.total(s.numbers) for s in train if s.energy is not None]
+    energies = [s.energy - reference.total(s.numbers) for s in learned if s.energy is not None]
     if energies and reference.kind in ("isolated", "given") and wanted.per_type_energy_shifts_trainable is None:
         # several eV/atom of cohesion remain, which the weights alone hardly learn
         wanted = replace(wanted, per_type_energy_shifts_trainable=True)
-    scaled = fit_scales(wanted, train)
+    scaled = fit_scales(wanted, learned)
     network = _with_reference(scaled, reference)
     _warn_of_ignored_stress(train, network)
-    force = force_scale(train)
+    force = force_scale(learned)
     spread = float(np.sqrt(np.mean(np.square(energies)))) if energies else force
-    model = StochasticModel(network, force, max(force, spread), virial_scale(train))
+    model = StochasticModel(network, force, max(force, spread), virial_scale(learned))
     # the effective settings: with them again, the same posterior.  The energies follow from data.energy_reference.
-    return Prepared(replace(config, network=scaled), network, reference, train, validation, model)
+    effective = replace(config, network=scaled)
+    return Prepared(effective, network, reference, train, validation, model, baseline=baseline)
 
 
 def _around(
@@ -154,21 +163,23 @@ def _around(
     config: SampleConfig,
     network: NetworkConfig | None,
     reference: EnergyReference | None,
+    baseline: Baseline | None,
     device: torch.device | str,
 ) -> Prepared:
     """Around a network that was trained elsewhere: its architecture, noise heads that start at its errors, and an
     energy reference fitted to what its energies leave."""
+    learned = taken_off(baseline, train)
     named = config.network if network is None else network
     center = center.restricted(species_of(named.type_names, train, validation))
-    scaled = fit_scales(adopted(config.network, center.network), train)
+    scaled = fit_scales(adopted(config.network, center.network), learned)
     plain = StochasticModel(scaled)
-    frames = _resident(train, plain, [0.0] * len(train), device)
+    frames = _resident(learned, plain, [0.0] * len(learned), device)
     shot = zero_shot(center, plain, frames)
     if reference is None:
         fitted = config.data.energy_reference in ("auto", "lstsq") and not config.network.per_type_energy_shifts
-        known = any(structure.energy is not None for structure in train)
-        reference = fit_to_rest(center.network, shot, train) if fitted and known else fit_reference(train, config)
-    energy = shot.energy_rms(train, reference)
+        known = any(structure.energy is not None for structure in learned)
+        reference = fit_to_rest(center.network, shot, learned) if fitted and known else fit_reference(learned, config)
+    energy = shot.energy_rms(learned, reference)
     width = config.prior.width
     if width is None:
         width = choose_width(center, plain, frames, shot.force_rms, config.seed)
@@ -185,7 +196,7 @@ def _around(
         "energy_rms_per_atom": None if energy is None else energy[1],
     }
     told = tuple(sentences(center, shot, effective.prior, energy, len(train)))
-    return Prepared(effective, adopted_network, reference, train, validation, model, center, found, told)
+    return Prepared(effective, adopted_network, reference, train, validation, model, center, baseline, found, told)
 
 
 def _with_reference(network: NetworkConfig, reference: EnergyReference) -> NetworkConfig:
@@ -210,6 +221,11 @@ def _ignored_stress(train: Dataset, network: NetworkConfig) -> str | None:
     if network.stress_head and not labels:
         return f"{train.name}: no frame to learn from has a stress label, though network.stress_head=true"
     return None
+
+
+def taken_off(baseline: Baseline | None, data: Dataset) -> Dataset:
+    """What a network learns of the labels."""
+    return data if baseline is None else baseline.taken_off(data)
 
 
 def hold_back(data: Dataset, held: int, seed: int) -> tuple[Dataset, Dataset]:
@@ -286,3 +302,11 @@ def make_prior(prepared: Prepared, device: torch.device | str, identities: Seque
     chains = range(prepared.config.chains) if identities is None else identities
     middle = positions[0] if len(positions) == 1 else positions[[chain % len(positions) for chain in chains]]
     return CentredNormal(middle.to(device, dtype), width.to(device, dtype))
+
+
+def _check_same_baseline(center: Center, baseline: Baseline | None) -> None:
+    """An `InputError` where the weights of the centre correct another engine."""
+    if center.baseline not in (None, baseline):
+        raise InputError(
+            f"{center.path}: its network corrects {center.baseline}; use prior.baseline={center.baseline.engine}"
+        )

@@ -172,6 +172,14 @@ class PriorSettings:
         at_least=1e-6,
         limit=1e6,
     )
+    baseline: str | None = setting(
+        None,
+        "engine whose energies, forces and stress the network corrects: zbl, d3bj/pbe, gfn2-xtb, emt, a sum such as "
+        "zbl+d4/pbe; kept in the posterior and added to its predictions; none: no engine",
+    )
+    baseline_settings: dict[str, float] = setting(
+        {}, "numbers for that engine, such as {charge: 1}", at_least=-1e9, limit=1e9
+    )
 
 
 @dataclass(frozen=True)

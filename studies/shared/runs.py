@@ -21,6 +21,8 @@ class SmallNetwork:
 
     first, warm  steps per chain, for the first posterior and for each that continues from it
     final        learning rate at the end of the burn-in (None: that of the preset `quick`)
+    noise_free   first fraction of the burn-in without noise and prior
+    mass         of the sampler
     """
 
     chains: int = 4
@@ -33,9 +35,11 @@ class SmallNetwork:
     network: str = "small"
     batch_size: int | None = None
     final: float | None = None
+    noise_free: float = 0.0
+    mass: str = "diagonal"
 
     def config(self, seed: int) -> SampleConfig:
-        burn_in = {"steps": self.first, "freeze_mass": 0.5, "noise_free": 0.0}
+        burn_in = {"steps": self.first, "freeze_mass": 0.5, "noise_free": self.noise_free}
         for name in ("batch_size", "final"):
             if getattr(self, name) is not None:
                 burn_in[name] = getattr(self, name)
@@ -51,12 +55,15 @@ class SmallNetwork:
                 "radial_mlp_depth": self.radial_depth,
             },
             "burn_in": burn_in,
+            "sampler": {"mass": self.mass},
             "output": {"validations": 0},
         }
         return sample_config("quick", self.network, values)
 
     def warm_start(self, **changes: Any) -> ResampleSettings:
-        return ResampleSettings(burn_in=self.warm / self.first, **changes)
+        """Of the same kind as the first run."""
+        known = {"noise_free": self.noise_free} if self.noise_free else {}
+        return ResampleSettings(burn_in=self.warm / self.first, **known, **changes)
 
 
 def sampled(
