@@ -125,7 +125,8 @@ def _run_lines(posterior: Posterior) -> list[Line]:
     widths = "".join(f", {group} {width:g}" for group, width in prior.group_widths.items())
     sampler = f"SGHMC ({config.sampler.integrator}, {config.sampler.mass} mass) at temperature {config.temperature:g}"
     sampler += "" if config.labels.noise == 1 else f" (label noise {config.labels.noise:g} σ²)"
-    normal = f"prior normal around {prior.center or 0}, width {prior.width:g}{widths}"
+    width = f"{prior.width or 0:g}" + (" of each array" if prior.relative else "")
+    normal = f"prior normal around {prior.center or 0}, width {width}{widths}"
     engine = f"; engine {posterior.engine}" if posterior.engine else ""
     return [("chains", f"{config.chains}, seed {config.seed}; {steps}"), ("sampler", f"{sampler}; {normal}{engine}")]
 

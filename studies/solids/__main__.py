@@ -1,4 +1,4 @@
-"""Stress, energies and properties of solids: alloys with the labels of EMT, and Si, Li, Mo of mlearn.
+"""Stress, energies and properties of solids: alloys of EMT, crystals of SevenNet-0, and Si, Li, Mo of mlearn.
 
     python -m studies.solids Cu --seed 1                  samples, refines, judges; OUTPUT/Cu-1.json
     python -m studies.solids Cu-Au --tune --name r6 --set network.r_max=6      settings, on frames of their own
@@ -74,8 +74,8 @@ def run(which: Case, config: SampleConfig, file: Path, *, refined: bool = True) 
         began = time.process_time()
         views["refined"] = refine(posterior, prepared.train, prepared.validation, draws=DRAWS, seed=config.seed)
         seconds["refine"] = time.process_time() - began
-    engine = _properties(which.engine, which) if which.engine is not None else {}
-    found: dict[str, Any] = {"seconds": seconds, "views": {}, "engine": _values(engine)}
+    engine = which.known or _values(_properties(which.engine, which) if which.engine is not None else {})
+    found: dict[str, Any] = {"seconds": seconds, "views": {}, "engine": engine}
     for name, view in views.items():
         judged = {"held_back": prepared.validation, "test": which.test}
         found["views"][name] = {place: errors(view, frames) for place, frames in judged.items()}
@@ -113,7 +113,9 @@ def _counts(prepared: Prepared, which: Case) -> dict[str, int]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("system", nargs="*", help="Cu, Cu-Au, … (EMT), Si, Li or Mo (mlearn)")
+    parser.add_argument(
+        "system", nargs="*", help="Cu, Cu-Au, … (EMT), 7net-Al, 7net-Si, 7net-MgO, Si, Li or Mo (mlearn)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of frames and chains (default: %(default)s)")
     parser.add_argument("--count", type=int, default=100, help="frames of EMT to learn from (default: %(default)s)")
     parser.add_argument("--name", default="", help="of other settings; part of the file name")
