@@ -130,7 +130,7 @@ def test_an_explicit_width_and_groups():
         rms = float(weights[name].square().mean().sqrt())
         torch.testing.assert_close(views[name], torch.full_like(views[name], width * rms))
     with pytest.raises(InputError, match="width=none: is chosen by the errors of a centre"):
-        make_prior(prepare(data, small_config({"prior": {"width": None}})), "cpu")
+        make_prior(prepare(ethanol_frames(12), small_config({"prior": {"width": None}})), "cpu")
 
 
 @pytest.fixture(scope="module")
