@@ -10,7 +10,7 @@ from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import UNITS, VERSION, Posterior, load, read
 from equibayes.posterior.novelty import NO_NOVELTY
 from equibayes.run.settings import SampleConfig
-from equibayes.run.stationarity import EARLIER, sentence, undefined
+from equibayes.run.stationarity import EARLIER, samples_are, sentence, undefined
 from equibayes.run.verdict import R_HAT_LIMIT
 from equibayes.units import GPA
 
@@ -182,7 +182,8 @@ def _convergence_lines(posterior: Posterior) -> list[Line]:
     heat = verdict.get("temperature_rise_bound")
     bound = "" if heat is None else f"; minibatches add at most {heat:.2g}"
     kinetic = verdict.get("kinetic_temperature")
-    lines = [("convergence", agreement), ("", sentence(verdict.get("stationarity") or undefined(EARLIER)))]
+    motion = verdict.get("stationarity") or undefined(EARLIER)
+    lines = [("convergence", agreement), ("", sentence(motion)), ("", samples_are(motion))]
     if kinetic is not None:
         lines.append(("temperature", f"{kinetic:.2f} of the momenta ({target:g} is right){bound}"))
     events = verdict.get("events", [])

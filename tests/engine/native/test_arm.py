@@ -40,8 +40,8 @@ DRIVER = """
 #include "potential.h"
 #include "vector.h"
 namespace equibayes {
-EXPORT void potential_run(const Data*, int64_t, int64_t, int, const int64_t*, const float*, const float*, double, float*,
-                          Seen*, int64_t);
+EXPORT void potential_run(const Data*, int64_t, int64_t, int, const int64_t*, const float*, const float*, double, double,
+                          float*, Seen*, int64_t);
 EXPORT void draw_noise(uint64_t, uint32_t, uint32_t, uint32_t, long, uint32_t*, float*);
 }
 using namespace equibayes;

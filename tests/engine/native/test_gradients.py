@@ -45,6 +45,7 @@ FOUNDATION = NetworkConfig(
     **selftest_cases.FOUNDATION,
     **selftest_cases.SCALES,
 )
+CUBIC = replace(TINY, l_max=3, num_features=[4, 3, 2, 2], num_bessels=5)
 STRESS = selftest_cases.NATIVE_NETWORKS["tiny, stress"]
 MOLECULES = [selftest_cases.cluster(9, 8), selftest_cases.cluster(7, 9), selftest_cases.cluster(1, 10)]
 
