@@ -65,6 +65,7 @@ class Prepared:
             species_of={atomic_number(name): index for index, name in enumerate(self.network.type_names)},
             reference=[self._zero_of(structure) for structure in data],
             stress=self.model.learns_stress,
+            rigid_noise=self.network.rigid_noise if self.network.covariance == "pair" else None,
             dtype=getattr(torch, self.network.model_dtype),
             device=device,
         )
@@ -118,6 +119,7 @@ def lay_out(
         reference = fit_reference(train, config)
     told = config.network.per_type_energy_shifts
     wanted = config.network if network is None else replace(network, per_type_energy_shifts=told)
+    wanted = _with_covariance(wanted, config)
     if center is not None:
         wanted = _with_scales_of(wanted, center.network)
     energies = [s.energy - reference.total(s.numbers) for s in train if s.energy is not None]
@@ -215,6 +217,16 @@ def make_prior(prepared: Prepared, device: torch.device | str) -> Prior:
     return CentredNormal(center.to(device, dtype), width.to(device, dtype))
 
 
+def _with_covariance(network: NetworkConfig, config: SampleConfig) -> NetworkConfig:
+    """The network has the noise that the likelihood asks for."""
+    asked = config.likelihood.covariance
+    if network.covariance not in ("isotropic", asked):
+        raise InputError(
+            f"network.covariance={network.covariance}, but likelihood.covariance={asked}; set likelihood.covariance alone"
+        )
+    return replace(network, covariance=asked)
+
+
 def _with_scales_of(network: NetworkConfig, center: NetworkConfig) -> NetworkConfig:
     """What a network would take from its data it takes from the network of the centre, whose weights shall mean the
     same here."""
@@ -225,7 +237,9 @@ def _with_scales_of(network: NetworkConfig, center: NetworkConfig) -> NetworkCon
 def _check_same_network(center: Center, network: NetworkConfig) -> None:
     """An `InputError` where the weights of the centre belong to a network with other settings."""
     theirs, ours = center.network.to_dict(), network.to_dict()
-    free = ("model_dtype", "per_type_energy_shifts", "stress_head")
+    free = ["model_dtype", "per_type_energy_shifts", "stress_head"]
+    if theirs["stress_head"] == ours["stress_head"]:
+        free += ["covariance", "rigid_noise"]  # their weights come last
     other = [name for name in ours if name not in free and theirs[name] != ours[name]]
     if other:
         settings = " ".join(f"network.{name}={theirs[name]}" for name in other)
