@@ -91,6 +91,7 @@ class TritonModel:
             member = first[0, :, None] == torch.arange(structures, device=order.device)
             virial = torch.einsum("qb,kqij->kbij", member.double(), virial)
         last = passes.arena[:, 0, passes.last : passes.last + nodes * self.model.config.channels[0]]
+        features = last.reshape(chains, nodes, -1)[:, place]
         return ModelOutput(
             energy=sum_over_structures(energies.double(), graph),
             forces=passes.forces[:, place],
@@ -98,8 +99,9 @@ class TritonModel:
             log_sigma_energy=log_mean_exp(deviations[1], graph),
             log_sigma_forces=deviations[0],
             log_sigma_stress=self._log_sigma_stress(deviations, graph),
-            features=last.reshape(chains, nodes, -1)[:, place],
+            features=features,
             invariants=passes.invariants[place][None],
+            couplings=self.model.couplings(weights, features, graph),
         )
 
     def _log_sigma_stress(self, deviations: torch.Tensor, graph: Graph) -> torch.Tensor:

@@ -77,9 +77,12 @@ class Couplings {
             out[1] += by_factor[b] * 2.0 / 3 * slope(x[1]);
             for (int i = 2; i < NUMBERS; ++i) out[i] += (by_factor[a] + by_factor[b]) * slope(x[i]);
             if (COUPLINGS > 1 && a == b) out[2] = out[3] = 0;
-            give(weights, batch.radial + EDGE_RADIAL * q, batch.cutoff[q], a, b, hidden + 4 * EDGE_HIDDEN * q, out, gradient);
+            // the hidden values of a pair are not needed any more
+            float* const own = hidden + 4 * EDGE_HIDDEN * q;
+            give(weights, batch.cutoff[q], a, b, own, out, own, gradient);
         }
         const CovarianceHead& head = COVARIANCE_HEAD;
+        gemm(EDGE_RADIAL, EDGE_HIDDEN, Q, batch.radial, 1, EDGE_RADIAL, hidden, 4 * EDGE_HIDDEN, gradient + head.radial, EDGE_HIDDEN, true);
         gemm(FEATURES, EDGE_HIDDEN, N, features, 1, FEATURES, to_receiver, EDGE_HIDDEN, gradient + head.receiver, EDGE_HIDDEN, true);
         gemm(FEATURES, EDGE_HIDDEN, N, features, 1, FEATURES, to_sender, EDGE_HIDDEN, gradient + head.sender, EDGE_HIDDEN, true);
         gemm(N, FEATURES, EDGE_HIDDEN, to_receiver, EDGE_HIDDEN, 1, back + head.receiver_back, FEATURES, features_tilde, FEATURES, true);
@@ -104,14 +107,17 @@ class Couplings {
 
     void evaluate(const float* weights, const float* radial, double cutoff, int a, int b, float* hidden, double* out) {
         const CovarianceHead& head = COVARIANCE_HEAD;
-        vec sums[2][COUPLINGS];
+        vec sums[2][COUPLINGS], both[EDGE_HIDDEN / WIDTH];
+        for (int c = 0; c < EDGE_HIDDEN / WIDTH; ++c) {
+            both[c] = load(weights + head.bias + c * WIDTH);
+            for (int r = 0; r < EDGE_RADIAL; ++r) both[c] += radial[r] * load(weights + head.radial + r * EDGE_HIDDEN + c * WIDTH);
+        }
         for (int direction = 0; direction < 2; ++direction) {
             const float *to = receiver + (direction ? b : a) * EDGE_HIDDEN, *from = sender + (direction ? a : b) * EDGE_HIDDEN;
             float* own = hidden + 2 * direction * EDGE_HIDDEN;
             for (int m = 0; m < COUPLINGS; ++m) sums[direction][m] = zero();
             for (int c = 0; c < EDGE_HIDDEN; c += WIDTH) {
-                vec x = load(to + c) + load(from + c) + load(weights + head.bias + c);
-                for (int r = 0; r < EDGE_RADIAL; ++r) x += radial[r] * load(weights + head.radial + r * EDGE_HIDDEN + c);
+                const vec x = load(to + c) + load(from + c) + both[c / WIDTH];
                 const vec s = sigmoid(x), h = x * s;
                 store(own + c, h), store(own + EDGE_HIDDEN + c, s * (1 + x * (1 - s)));
                 for (int m = 0; m < COUPLINGS; ++m) sums[direction][m] += h * load(weights + head.out + m * EDGE_HIDDEN + c);
@@ -143,11 +149,13 @@ class Couplings {
         }
     }
 
-    // from the derivatives by `raw` to the weights and to what the ends gave
-    void give(const float* weights, const float* radial, double cutoff, int a, int b, const float* hidden, const double* by,
+    // from the derivatives by `raw` to the weights, to what the ends gave and to what the distance gave, of_pair [EDGE_HIDDEN]
+    void give(const float* weights, double cutoff, int a, int b, const float* hidden, const double* by, float* of_pair,
               float* gradient) {
         const CovarianceHead& head = COVARIANCE_HEAD;
         float *to_receiver = receiver, *to_sender = sender;
+        vec both[EDGE_HIDDEN / WIDTH];
+        for (vec& each : both) each = zero();
         for (int direction = 0; direction < 2; ++direction) {
             const float* own = hidden + 2 * direction * EDGE_HIDDEN;
             float share[3];
@@ -164,12 +172,13 @@ class Couplings {
                 }
                 back = back * load(own + EDGE_HIDDEN + c);
                 store(to + c, load(to + c) + back), store(from + c, load(from + c) + back);
-                store(gradient + head.bias + c, load(gradient + head.bias + c) + back);
-                for (int r = 0; r < EDGE_RADIAL; ++r) {
-                    const long place = head.radial + r * EDGE_HIDDEN + c;
-                    store(gradient + place, load(gradient + place) + radial[r] * back);
-                }
+                both[c / WIDTH] += back;
             }
+        }
+        for (int c = 0; c < EDGE_HIDDEN / WIDTH; ++c) {
+            store(of_pair + c * WIDTH, both[c]);
+            float* const bias = gradient + head.bias + c * WIDTH;
+            store(bias, load(bias) + both[c]);
         }
     }
 };
