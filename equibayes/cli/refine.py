@@ -78,8 +78,11 @@ def _progress(what: str, total: int) -> Callable[[Iterable[Any]], Iterable[Any]]
 
 
 def _report(about: dict[str, Any], labels: int, held: int) -> str:
+    stress = about.get("stress_sigma_factor")
     chosen = f"chosen on {held} held-back frames" if held else "not checked: no held-back frames in DATA"
     return (
         f"exact inference from {labels} frames; noise λ = {about['noise']:g}, σ of forces × {about['force_sigma_factor']:.2f}, "
-        f"of energies × {about['energy_sigma_factor']:.2f} ({chosen})"
+        f"of energies × {about['energy_sigma_factor']:.2f}"
+        + (f", of stress × {stress:.2f}" if stress else "")
+        + f" ({chosen})"
     )

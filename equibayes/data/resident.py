@@ -80,11 +80,13 @@ class ResidentData:
         """Atoms of a padded frame."""
         return self.forces.shape[1]
 
-    def relabelled(self, numbers: torch.Tensor, energy: torch.Tensor, forces: torch.Tensor) -> "ResidentData":
-        """Frames by number [L], also repeated, with other labels: energies [L] and forces [L, n, 3], no stress."""
+    def relabelled(
+        self, numbers: torch.Tensor, energy: torch.Tensor, forces: torch.Tensor, stress: torch.Tensor | None = None
+    ) -> "ResidentData":
+        """Frames by number [L], also repeated, with other labels: energies [L], forces [L, n, 3], stress [L, 3, 3]."""
         other = copy(self)
         other.frames = Graph(**{f.name: getattr(self.frames, f.name)[numbers] for f in fields(Graph)})
-        other.energy, other.forces, other.stress, other.weight = energy, forces, None, None
+        other.energy, other.forces, other.stress, other.weight = energy, forces, stress, None
         other.rigid = None if self.rigid is None else self.rigid[numbers]
         return other
 

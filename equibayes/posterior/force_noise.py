@@ -1,4 +1,4 @@
-"""The noise of forces that each sample predicts, as one covariance matrix per structure or as what lies on its diagonal.
+"""The noise of forces that each sample predicts: a covariance matrix per structure, or its diagonal.
 
 bayes/covariance.py defines it.  Up to `MOST_ATOMS` atoms the matrix is computed as a whole; in larger structures the
 diagonal of a covariance between atoms is estimated from `PROBES` random vectors, with an error of σ of
@@ -42,7 +42,8 @@ def force_noise(
         sigma = output.sigma_forces.double().cpu().numpy()
         return ForceNoise(sigma, [_diagonal(sigma[:, own]) for own in atoms_of(structures)] if full else None)
     parts = [
-        _of_one(output, graph, own, structure, rigid_noise, full) for own, structure in zip(atoms_of(structures), structures)
+        _of_one(output, graph, own, structure, rigid_noise, full)
+        for own, structure in zip(atoms_of(structures), structures)
     ]
     sigma = np.concatenate([part.sigma for part in parts], 1)
     return ForceNoise(sigma, [part.covariances[0] for part in parts if part.covariances] if full else None)

@@ -1,7 +1,10 @@
-"""How energies and forces change with the weights: rows ∂f/∂θ of single labels.
+"""How energies, forces and stress change with the weights: rows ∂f/∂θ of single labels.
 
 Each row is the gradient of a potential: of squared errors whose labels are the predictions but for one component.  They
 are evaluated together along the chain axis, L copies of one weight set with a frame each, by whatever engine there is.
+
+A stress has six labels, those of the likelihood (``bayes/likelihood.py``), as virials per atom: multiplied by V/n, so
+that all labels are numbers of comparable size.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from equibayes.bayes.likelihood import stress_error
 from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import Flat
@@ -17,17 +21,31 @@ from equibayes.data.resident import ResidentData
 from equibayes.engine.select import Evaluate, gradient_maker
 
 ROWS_AT_ONCE = 32
+FORCE, ENERGY, STRESS = 0, 1, 2
+"""Kinds of labels."""
 Progress = Callable[[Iterable[int]], Iterable[int]]
+
+
+def _components() -> torch.Tensor:
+    """[6, 3, 3] symmetric tensors of norm 1, whose products with the stress are its six components."""
+    tensors = torch.zeros(6, 3, 3, dtype=torch.float64)
+    for number, (i, j) in enumerate(((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1))):
+        tensors[number, i, j] = tensors[number, j, i] = 1.0 if i == j else 0.5**0.5
+    return tensors
+
+
+COMPONENTS = _components()
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Labels of some frames under one weight set: all force components of a frame, then its energy if it is known.
+    """Labels of some frames under one weight set: all force components of a frame, then its energy if it is known, then
+    the six components of its stress if it is known and learned.
 
-    label      [R]  eV/Å or eV, without the energy reference
+    label      [R]  eV/Å or eV, without the energy reference; stress as virial per atom, eV
     value      [R]  prediction
     sigma      [R]  predicted noise
-    is_energy  [R]  bool
+    kind       [R]  FORCE, ENERGY or STRESS
     frame      [R]  number of the frame
     jacobian   [R, P] float32  ∂value/∂θ; 0 in the noise heads
     """
@@ -35,7 +53,7 @@ class Rows:
     label: np.ndarray
     value: np.ndarray
     sigma: np.ndarray
-    is_energy: np.ndarray
+    kind: np.ndarray
     frame: np.ndarray
     jacobian: torch.Tensor
 
@@ -44,8 +62,8 @@ def rows_of(model: StochasticModel, position: torch.Tensor, data: ResidentData, 
     """The rows of all frames of a data set at one weight set, position [P]."""
     potential_of = gradient_maker(model, position)
     found = [_frame_rows(potential_of, model, position, data, number) for number in progress(range(len(data)))]
-    label, value, sigma, is_energy, frame = (np.concatenate([each[i] for each in found]) for i in range(5))
-    return Rows(label, value, sigma, is_energy, frame, torch.cat([each[5] for each in found]))
+    label, value, sigma, kind, frame = (np.concatenate([each[i] for each in found]) for i in range(5))
+    return Rows(label, value, sigma, kind, frame, torch.cat([each[5] for each in found]))
 
 
 def _frame_rows(
@@ -57,47 +75,62 @@ def _frame_rows(
 ) -> tuple:
     graph, labels = data.batch(torch.tensor([[number]], device=position.device))
     atoms = graph.real[0].nonzero().flatten()
-    known = bool(labels.energy[0, 0].isfinite())
     with torch.no_grad():
         output = model(position[None], graph)
+    virial = float(graph.volume[0, 0] / graph.num_atoms[0, 0])  # per atom, of a unit of stress
+    known = torch.isfinite(labels.energy[0]).cpu().numpy()
+    learned = np.zeros(1, bool) if labels.stress is None else stress_error(output, labels.stress)[0][0].cpu().numpy()
 
-    def rows(forces: torch.Tensor, energy: torch.Tensor) -> np.ndarray:
-        values = forces[0, atoms].flatten().double().cpu().numpy()
-        return np.append(values, energy[0].double().cpu().numpy()) if known else values
+    def rows(forces: torch.Tensor, energy: torch.Tensor, stress: torch.Tensor | None) -> np.ndarray:
+        parts = [forces[0, atoms].flatten(), energy[0][known]]
+        if learned[0] and stress is not None:
+            parts.append(virial * (COMPONENTS.to(stress) * stress[0]).sum((1, 2)))
+        return np.concatenate([part.double().cpu().numpy() for part in parts])
 
-    count = 3 * len(atoms) + known
-    shifted = _one_off_each(output, atoms, known)
+    numbers = (3 * len(atoms), int(known[0]), 6 * int(learned[0]))
+    shifted = _one_off_each(output, atoms, numbers, graph.volume[0, 0])
     parts = []
-    for own in torch.arange(count + 1).split(ROWS_AT_ONCE):
-        frames = data.relabelled(torch.full((len(own),), number), shifted[0][own], shifted[1][own])
+    for own in torch.arange(sum(numbers) + 1).split(ROWS_AT_ONCE):
+        stress = None if shifted[2] is None else shifted[2][own]
+        frames = data.relabelled(torch.full((len(own),), number), shifted[0][own], shifted[1][own], stress)
         evaluate = potential_of(Potential(model, frames, Flat(), objective="squares"))
         found = evaluate(position.expand(len(own), -1).contiguous(), torch.arange(len(own))[:, None])
         parts.append(found.gradient.cpu() / len(own))  # û of a minibatch is multiplied by N, here len(own)
     gradients = torch.cat(parts)
     sigma_forces = output.sigma_forces[..., None].expand_as(output.forces)
+    sigma = rows(sigma_forces, output.sigma_energy, None)
     return (
-        rows(labels.forces, labels.energy),
-        rows(output.forces, output.energy),
-        rows(sigma_forces, output.sigma_energy),
-        np.arange(count) == 3 * len(atoms),
-        np.full(count, number),
+        rows(labels.forces, labels.energy, labels.stress[0] if labels.stress is not None else None),
+        rows(output.forces, output.energy, output.stress[0]),
+        np.append(sigma, np.full(numbers[2], virial * float(output.sigma_stress[0, 0]))),
+        np.repeat((FORCE, ENERGY, STRESS), numbers),
+        np.full(sum(numbers), number),
         (gradients[:-1] - gradients[-1]).float(),
     )
 
 
-def _one_off_each(output: ModelOutput, atoms: torch.Tensor, known: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Labels [L + 1] and [L + 1, n, 3] that are the predictions, but for one component each.
+def _one_off_each(
+    output: ModelOutput, atoms: torch.Tensor, numbers: tuple[int, int, int], volume: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Labels [L + 1], [L + 1, n, 3] and [L + 1, 3, 3] that are the predictions, but for one component each.
 
-    Squared errors ½ Σ (F − F')² + ½ (3/n) (E − E')² have the gradient ∂F_l for F'_l = F_l − 1, and ∂E for
-    E' = E − n/3.  The last labels are the predictions themselves: their gradient, which is rounding alone, is taken
-    off the others.
+    numbers: of labels of each kind, L in all
+
+    Squared errors ½ Σ (F − F')² + ½ (3/n) (E − E')² + ½ (V²/3n) |S − S'|² have the gradient ∂F_l for F'_l = F_l − 1,
+    ∂E for E' = E − n/3, and that of the virial per atom V/n B·S for S' = S − 3/V B.  The last labels are the
+    predictions themselves: their gradient, which is rounding alone, is taken off the others.
     """
-    count = 3 * len(atoms)
-    forces = output.forces.repeat(count + known + 1, 1, 1)
+    count, known, components = numbers
+    total = sum(numbers) + 1
+    forces = output.forces.repeat(total, 1, 1)
     places = torch.arange(count)
     forces[places, atoms.repeat_interleave(3), places % 3] -= 1
-    energy = torch.full((count + known + 1,), torch.nan, dtype=torch.float64)
+    energy = torch.full((total,), torch.nan, dtype=torch.float64)
     if known:
         energy[:] = output.energy[0, 0]
         energy[count] -= len(atoms) / 3
-    return energy, forces
+    if not components:
+        return energy, forces, None
+    stress = output.stress[0].repeat(total, 1, 1)
+    stress[count + known : -1] -= 3 / volume.to(stress) * COMPONENTS.to(stress)
+    return energy, forces, stress

@@ -17,9 +17,9 @@ class Sampled:
     """The `ModelOutput` for B structures with N atoms under k samples, in float64 on the host.
 
     energy, sigma_energy, sigma_stress [k, B]; forces [k, N, 3]; stress [k, B, 3, 3]; sigma_forces [k, N], or [k, N, 3]
-    where it depends on the direction.  NaN where there is no volume; sigma_stress also where it is not learned.  novelty
-    [N], where the sample that it is judged by is among these.  noise: covariances of the noise of the forces of each
-    structure [k, 3n, 3n], where they were asked for.
+    where it depends on the direction.  NaN where there is no volume; sigma_stress also where it is not learned.
+    novelty [N], where the sample that it is judged by is among these.  noise: covariances of the noise of the forces of
+    each structure [k, 3n, 3n], where they were asked for.
     """
 
     energy: np.ndarray

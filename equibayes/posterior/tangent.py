@@ -5,13 +5,13 @@ Around the weights θ_c of a chain the network is nearly linear in small changes
     f(x; θ_c + δ) ≈ f(x; θ_c) + J(x) δ,     J = ∂f/∂θ at θ_c,
 
 and with the noise of the heads and a Gaussian prior on δ the posterior of δ is Gaussian and exact
-(``linear_regression.py``).  The labels are all energies and forces of the training frames; noise Λ = λ σ² with the σ of
-the heads.  What stands for the posterior is a set of pairs (θ_c, δ) with δ drawn from it, and a prediction is that of
-the *linearised* network (``linearised.py``).
+(``linear_regression.py``).  The labels are all energies, forces and learned stresses of the training frames; noise
+Λ = λ σ² with the σ of the heads.  What stands for the posterior is a set of pairs (θ_c, δ) with δ drawn from it, and a
+prediction is that of the *linearised* network (``linearised.py``).
 
 The heads describe the misfit of θ_c before the correction, so σ would be too wide afterwards.  λ and one factor each
-for the σ of forces and energies are those that maximise the likelihood of held-back frames.  Without held-back frames
-λ is ``DEFAULT_NOISE``, and σ is scaled by √λ s, as the regression itself has it.
+for the σ of forces, energies and stress are those that maximise the likelihood of held-back frames.  Without held-back
+frames λ is ``DEFAULT_NOISE``, and σ is scaled by √λ s, as the regression itself has it.
 
 This is an approximation: the neighbourhood of each θ_c alone, as far as the network is linear there.
 """
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN
+from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN, STRESS_HEAD
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number
 from equibayes.data.resident import ResidentData
@@ -32,7 +32,7 @@ from equibayes.errors import InputError
 from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.fit_novelty import with_novelty
-from equibayes.posterior.jacobian import Progress, Rows, rows_of
+from equibayes.posterior.jacobian import ENERGY, FORCE, STRESS, Progress, Rows, rows_of
 from equibayes.posterior.linear_regression import Regression, gram
 from equibayes.posterior.sample import frame_mark
 from equibayes.sampling.noise import NoiseKey, standard_normal
@@ -66,11 +66,12 @@ class Draws:
 
 @dataclass(frozen=True)
 class Choice:
-    """λ (its number in NOISES), factors on the σ of forces and energies, ln p of the held-back labels."""
+    """λ (its number in NOISES), factors on the σ of forces, energies and stress, ln p of the held-back labels."""
 
     noise: int
     forces: float
     energy: float
+    stress: float
     log_likelihood: float | None
 
 
@@ -146,11 +147,11 @@ def outside(rows: Rows) -> torch.Tensor:
 
 
 def choose(found: Sequence[Draws]) -> Choice:
-    """λ and the factors on σ that maximise the likelihood of the held-back labels."""
+    """λ and the factors on σ of each kind that maximise the likelihood of the held-back labels."""
     if found[0].held is None:
         number = NOISES.index(DEFAULT_NOISE)
         factor = float(np.sqrt(DEFAULT_NOISE * np.mean([each.scale[number] for each in found])))
-        return Choice(number, factor, factor, None)
+        return Choice(number, factor, factor, factor, None)
     held = found[0].held
     aleatoric = np.mean([np.square(each.held.sigma) for each in found if each.held is not None], 0)
     choices = []
@@ -158,11 +159,12 @@ def choose(found: Sequence[Draws]) -> Choice:
         members = np.concatenate([each.members[number] for each in found])
         error, epistemic = members.mean(0) - held.label, members.var(0)
         factors, total = [], 0.0
-        for kind in (~held.is_energy, held.is_energy):
-            factor, log_p = best_factor(error[kind], epistemic[kind], aleatoric[kind])
+        for kind in (FORCE, ENERGY, STRESS):
+            own = held.kind == kind
+            factor, log_p = best_factor(error[own], epistemic[own], aleatoric[own])
             factors.append(factor)
             total += log_p
-        choices.append(Choice(number, factors[0], factors[1], total))
+        choices.append(Choice(number, factors[FORCE], factors[ENERGY], factors[STRESS], total))
     return max(choices, key=lambda choice: choice.log_likelihood or -np.inf)
 
 
@@ -188,7 +190,7 @@ def _centres(posterior: Posterior) -> list[int]:
 
 def _as_many_as_fit(train: Dataset, say: Callable[[str], None]) -> Dataset:
     """Frames, evenly spread, with at most MOST_LABELS labels."""
-    labels = np.cumsum([3 * len(structure) + 1 for structure in train])
+    labels = np.cumsum([3 * len(s) + 1 + 6 * (s.stress_label is not None) for s in train])
     if labels[-1] <= MOST_LABELS:
         return train
     count = max(1, int(len(train) * MOST_LABELS / labels[-1]))
@@ -223,12 +225,14 @@ def _assembled(
     delta = torch.stack([found[number].delta[choice.noise, draw] for number, draw in order])
     samples = posterior.samples[rows].clone()
     views = posterior.model.layout.views(samples)
-    for head, factor in ((FORCE_HEAD, choice.forces), (ENERGY_HEAD, choice.energy)):
-        views[f"{head}.bias{len(HIDDEN)}"].add_(log(factor))
+    factors = {FORCE_HEAD: choice.forces, ENERGY_HEAD: choice.energy, STRESS_HEAD: choice.stress}
+    for head in posterior.model.heads:
+        views[f"{head}.bias{len(HIDDEN)}"].add_(log(factors[head]))
     about: dict[str, Any] = {
         "noise": NOISES[choice.noise],
         "force_sigma_factor": choice.forces,
         "energy_sigma_factor": choice.energy,
+        **({"stress_sigma_factor": choice.stress} if posterior.model.learns_stress else {}),
         "prior_scale": [float(each.scale[choice.noise]) ** 0.5 for each in found],
         "frames": len(train),
         "draws": draws,

@@ -75,6 +75,14 @@ def test_gradient_of_the_likelihood():
     passed(selftest.check_gradient("mixed", MIXED, frames, 2, EXACT, "cpu"))
 
 
+def test_network_of_a_foundation_model():
+    """Rotations only, one self-connection for all species and in the first block, an XPLOR cutoff."""
+    config = selftest.SMALL_NETWORKS["foundation"]
+    frames = [selftest.cluster(3, 8), selftest.cluster(2, 9), selftest.cluster(1, 10)]
+    passed(selftest.check_predictions("foundation", config, frames, 2, EXACT, "cpu"))
+    passed(selftest.check_gradient("foundation", config, frames, 2, EXACT, "cpu"))
+
+
 @pytest.mark.parametrize("objective", ["gaussian", "squares"])
 def test_gradient_with_stress(objective):
     """Cells with and without a label in one minibatch, and a molecule."""

@@ -12,12 +12,13 @@ from equibayes.data import Dataset, Structure
 from equibayes.data.reference import EnergyReference
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.jacobian import rows_of
+from equibayes.posterior.jacobian import COMPONENTS, STRESS, rows_of
 from equibayes.posterior.sample import sample
 from equibayes.posterior.seen import marks_of, split_known
 from equibayes.posterior.tangent import NOISES, _resident, best_factor, refine
 from tests import physics
 from tests.cli import program
+from tests.copper import copper
 from tests.runs import ethanol_frames, small_config
 
 
@@ -40,6 +41,28 @@ def plain(data: Dataset) -> Posterior:
 @pytest.fixture(scope="module")
 def refined(plain: Posterior, data: Dataset) -> Posterior:
     return refine(plain, *split_known(marks_of(plain), data), draws=2)
+
+
+@pytest.fixture(scope="module")
+def crystals() -> Dataset:
+    """Copper, every third cell without stress."""
+    return copper(24, bare=8)
+
+
+@pytest.fixture(scope="module")
+def solid(crystals: Dataset) -> Posterior:
+    """A short run on them, 16 frames to learn from."""
+    settings = {
+        "burn_in": {"steps": 300, "initial": 3e-2, "final": 1e-3, "decay": "linear", "noise_free": 0.95},
+        "network": {"model_dtype": "float64"},
+        "data": {"validation": 8},
+    }
+    return sample(crystals, small_config(settings), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def refined_solid(solid: Posterior, crystals: Dataset) -> Posterior:
+    return refine(solid, *split_known(marks_of(solid), crystals), draws=2)
 
 
 def force_error(posterior: Posterior, frames: Dataset) -> float:
@@ -73,18 +96,61 @@ def test_predictions_are_those_of_the_linear_model(refined: Posterior, data: Dat
             np.testing.assert_allclose(found, moved[own], atol=2e-4 * np.abs(moved).max())
 
 
-def test_rows_are_derivatives_by_single_weights(plain: Posterior, data: Dataset) -> None:
+@pytest.mark.parametrize("name", ["molecule", "solid"])
+def test_rows_are_derivatives_by_single_weights(name: str, request: pytest.FixtureRequest) -> None:
     """Central differences along a random direction of the weights."""
-    position = plain.samples[0]
-    resident = _resident(plain, data.subset([0, 1]))
+    posterior: Posterior = request.getfixturevalue("plain" if name == "molecule" else "solid")
+    frames: Dataset = request.getfixturevalue("data" if name == "molecule" else "crystals")
+    position = posterior.samples[0]
+    resident = _resident(posterior, frames.subset([0, 1]))
     direction = torch.randn(len(position), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def values(shift: float) -> np.ndarray:
-        return rows_of(plain.model, position + shift * direction, resident).value
+        return rows_of(posterior.model, position + shift * direction, resident).value
 
     numeric = (values(1e-5) - values(-1e-5)) / 2e-5
-    exact = rows_of(plain.model, position, resident).jacobian.double() @ direction
-    np.testing.assert_allclose(exact, numeric, rtol=1e-5, atol=1e-6 * np.abs(numeric).max())
+    rows = rows_of(posterior.model, position, resident)
+    np.testing.assert_allclose(rows.jacobian.double() @ direction, numeric, rtol=1e-5, atol=1e-6 * abs(numeric).max())
+    # the first of the two crystals has no stress
+    assert np.bincount(rows.kind, minlength=3).tolist() == ([54, 2, 0] if name == "molecule" else [24, 2, 6])
+    assert len(rows.label) == len(rows.sigma) == len(rows.frame) == len(numeric)
+
+
+def test_labels_of_stress_are_those_of_the_likelihood(solid: Posterior, crystals: Dataset) -> None:
+    """Six virials per atom whose squares add up to that of the tensor, with the σ of the head for each."""
+    frame = next(structure for structure in crystals if structure.stress is not None)
+    resident = _resident(solid, Dataset([frame]))
+    rows = rows_of(solid.model, solid.samples[0], resident)
+    own = rows.kind == STRESS
+    per_atom = frame.volume / len(frame)
+    assert (rows.label[own] ** 2).sum() == pytest.approx((frame.stress**2).sum() * per_atom**2)
+    predicted = solid.take([0]).predict(frame)
+    six = np.einsum("cij,ij->c", COMPONENTS.numpy(), predicted.stress) * per_atom
+    np.testing.assert_allclose(rows.value[own], six, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(rows.sigma[own], predicted.stress_aleatoric[0, 0] * per_atom, rtol=1e-6)
+
+
+def test_stress_is_refined(solid: Posterior, refined_solid: Posterior, crystals: Dataset) -> None:
+    """With its labels errors fall, and further than by forces and energies alone; predictions are those of f + J δ."""
+
+    def error(posterior: Posterior, frames: Dataset) -> float:
+        pairs = [(p.stress, s.stress) for p, s in zip(posterior.predict(list(frames)), frames) if s.stress is not None]
+        return float(np.mean([np.abs(found - label).mean() for found, label in pairs]))
+
+    known, held = split_known(marks_of(solid), crystals)
+    bare = refine(solid, *(Dataset([replace(s, stress=None) for s in part]) for part in (known, held)), draws=2)
+    unseen = copper(20, seed=1)
+    assert error(refined_solid, known) < 0.5 * error(solid, known)
+    assert error(refined_solid, unseen) < 0.8 * min(error(solid, unseen), error(bare, unseen))
+    assert refined_solid.verdict["tangent"]["stress_sigma_factor"] > 0
+    frame = next(structure for structure in unseen)
+    rows = rows_of(refined_solid.model, refined_solid.samples[0], _resident(refined_solid, Dataset([frame])))
+    own = rows.kind == STRESS
+    assert refined_solid.tangent is not None
+    moved = (rows.jacobian[own].double() @ refined_solid.tangent[0]).numpy()
+    stress = refined_solid.take([0]).predict(frame).stress * frame.volume / len(frame)
+    found = np.einsum("cij,ij->c", COMPONENTS.numpy(), stress)
+    np.testing.assert_allclose(found - rows.value[own], moved, atol=2e-4 * np.abs(moved).max())
 
 
 def test_labels_are_learned(plain: Posterior, refined: Posterior, data: Dataset) -> None:
@@ -191,11 +257,14 @@ def test_many_labels_are_thinned(plain: Posterior, data: Dataset, monkeypatch: p
     assert found.verdict["tangent"]["frames"] == 3
 
 
-def test_rows_by_the_compiled_engine(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["molecule", "solid"])
+def test_rows_by_the_compiled_engine(
+    name: str, data: Dataset, crystals: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same Jacobian in float32, up to rounding."""
-    short = {"burn_in": {"steps": 40}, "data": {"validation": 4}}
-    posterior = sample(data, small_config(short), device="cpu")
-    resident, found = _resident(posterior, data.subset([0, 1])), {}
+    frames = data if name == "molecule" else crystals
+    posterior = sample(frames, small_config({"burn_in": {"steps": 40}, "data": {"validation": 4}}), device="cpu")
+    resident, found = _resident(posterior, frames.subset([0, 1])), {}
     for engine in ("reference", "native"):
         monkeypatch.setenv("EQUIBAYES_ENGINE", engine)
         found[engine] = rows_of(posterior.model, posterior.samples[0], resident).jacobian

@@ -90,7 +90,9 @@ class WeightMemory:
         row_places = np.arange(rows) if isinstance(rows, int) else padding.places(rows)
         row_count = rows if isinstance(rows, int) else padding.padded(rows)
         column_count = padding.padded(columns)
-        has_back = any(part in name for part in ("radial", "linear", "self_connection", "weight0", "weight1", "receiver", "sender"))
+        has_back = any(
+            part in name for part in ("radial", "linear", "self_connection", "weight0", "weight1", "receiver", "sender")
+        )
         matrix = Matrix(self.size, self.back_size if has_back else -1, blocks, row_count, column_count)
         self.matrices[name] = matrix
         first = np.arange(blocks)[:, None, None] * row_count * column_count
@@ -122,7 +124,11 @@ class WeightMemory:
                 rows = [layer.inputs[path.source] for path in layer.paths_to(irrep)]
                 found[f"{name}.linear_2.{irrep}"] = (1, rows, [size, *gates])
                 if irrep in layer.self_connection:
-                    found[f"{name}.self_connection.{irrep}"] = (types, [layer.inputs[irrep]], [size, *gates])
+                    found[f"{name}.self_connection.{irrep}"] = (
+                        config.self_connections,
+                        [layer.inputs[irrep]],
+                        [size, *gates],
+                    )
         for head in self.heads:
             sizes = [config.channels[0], *HIDDEN]
             for i, (inner, width) in enumerate(zip(sizes, HIDDEN)):

@@ -38,7 +38,8 @@ class DataView(ctypes.Structure):
     _fields_ = (
         *_fields(ctypes.c_int64, "frames atoms slots"),
         *_fields(
-            ctypes.c_void_p, "species sender reverse structure num_atoms vector energy forces volume stress weight rigid"
+            ctypes.c_void_p,
+            "species sender reverse structure num_atoms vector energy forces volume stress weight rigid",
         ),
     )
 

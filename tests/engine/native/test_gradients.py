@@ -35,6 +35,16 @@ TINY = NetworkConfig(
     radial_mlp_depth=1,
     **selftest_cases.SCALES,
 )
+FOUNDATION = NetworkConfig(
+    l_max=2,
+    num_features=[6, 3, 2],
+    num_layers=3,
+    num_bessels=5,
+    radial_mlp_width=8,
+    radial_mlp_depth=1,
+    **selftest_cases.FOUNDATION,
+    **selftest_cases.SCALES,
+)
 STRESS = selftest_cases.NATIVE_NETWORKS["tiny, stress"]
 MOLECULES = [selftest.cluster(9, 8), selftest.cluster(7, 9), selftest.cluster(1, 10)]
 
@@ -65,7 +75,7 @@ class Case:
             assert selftest.relative(ours[name], theirs[name]) < 1e-5, name
 
 
-@pytest.mark.parametrize("config", [TINY, MIXED], ids=["tiny", "mixed"])
+@pytest.mark.parametrize("config", [TINY, MIXED, FOUNDATION], ids=["tiny", "mixed", "foundation"])
 def test_molecules_of_several_sizes_and_an_isolated_atom(config):
     Case(config, MOLECULES).check()
 

@@ -10,7 +10,7 @@ from equibayes.engine import selftest
 from equibayes.engine.native.compile import why_no_compiler
 from equibayes.engine.native.model import NativeModel
 
-from .test_gradients import MIXED, TINY
+from .test_gradients import FOUNDATION, MIXED, TINY
 
 if why_no_compiler():
     pytest.skip(str(why_no_compiler()), allow_module_level=True)
@@ -36,7 +36,7 @@ def compare(found, expected, stress):
 
 
 @pytest.mark.parametrize("kind", ["molecules", "isolated atoms", "cell", "small cell"])
-@pytest.mark.parametrize("config", [TINY, MIXED], ids=["tiny", "mixed"])
+@pytest.mark.parametrize("config", [TINY, MIXED, FOUNDATION], ids=["tiny", "mixed", "foundation"])
 def test_predictions_are_those_of_the_model(config, kind):
     model, flat, forward, native = both(config)
     graph = graph_of(selftest.structures(small=False)[kind], config.r_max)
