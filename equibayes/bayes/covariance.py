@@ -9,10 +9,10 @@ neighbour and γ, α, β numbers from the deviation network of edges:
     atom   S_ii = Σ_j γ_ij (u uᵀ − 1/3)                                a 3 × 3 matrix for each atom
     pair   the same, and S_ij = α_ij 1 + β_ij u uᵀ for neighbours      also between atoms; α_ij = α_ji, β_ij = β_ji
 
-γ_ij, α_ij, β_ij are functions of the features of both atoms and of their distance, times the cutoff function.  Dividing
-rows and columns by √(1 + ρ_i/R), where ρ_i sums their sizes, keeps |S| below R: no direction has more than e^R times the
-variance of the isotropic noise or less than 1/e^R of it, and a power series of fixed length serves.  It needs
-products of S with vectors alone, whose cost is linear in the number of atoms.
+γ_ij, α_ij, β_ij are functions of the features of both atoms and of their distance, times the cutoff function, so every
+network has them, whatever its l_max.  Dividing rows and columns by √(1 + ρ_i/R), where ρ_i sums their sizes, keeps |S|
+below R: no direction has more than e^R times the variance of the isotropic noise or less than 1/e^R of it, and a power
+series of fixed length serves.  It needs products of S with vectors alone, whose cost is linear in the number of atoms.
 
 `pair` also knows that forces have no net force and no torque (data/rigid.py): with those directions as the columns of R
 and ε the noise of the labels along them, the precision is C⁻¹ + R Rᵀ/ε².

@@ -23,7 +23,7 @@ MANY_ATOMS = 10
 
 def fit_scales(config: NetworkConfig, structures: Sequence[Structure]) -> NetworkConfig:
     """Fill in settings that the user left open: type_names, avg_num_neighbors, per_type_energy_scales (the RMS force
-    component), whether per-species energy shifts are sampled too, whether stress is learned, and the noise of the labels
+    component), whether per-species energy shifts are sampled too, whether stress is learned, and the noise of labels
     along net force and torque."""
     changes: dict[str, object] = {}
     if not config.type_names:

@@ -153,7 +153,7 @@ def shrunk(members: FloatArray, target: FloatArray, weight: float | None = None)
 
 
 def shrinkage(apart: FloatArray, target: FloatArray) -> float:
-    """λ from deviations [k, 3n], with Σ_ij Var(r_ij) = k/(k−1)³ Σ_ij Σ_s (z_si z_sj − r_ij)² of their correlations r."""
+    """λ from deviations [k, 3n], with Σ_ij Var(r_ij) = k/(k−1)³ Σ_ij Σ_s (z_si z_sj − r_ij)² of correlations r."""
     k, size = len(apart), np.sqrt(np.square(apart).mean(0))
     if k < 3 or not size.any():
         return 1.0

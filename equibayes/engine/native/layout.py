@@ -137,7 +137,7 @@ class WeightMemory:
             found[f"{head}.weight{len(HIDDEN)}"] = (1, 1, [HIDDEN[-1]])
             found[f"{head}.bias{len(HIDDEN)}"] = (1, 1, [1])
         features, hidden = [config.channels[0]], [covariance.HIDDEN]
-        of_edges = {
+        of_edges: dict[str, tuple[int, list[int] | int, list[int]]] = {
             "receiver": (1, features, hidden),
             "sender": (1, features, hidden),
             "radial": (1, covariance.RADIAL, hidden),

@@ -54,7 +54,8 @@ class TritonModel:
         if feature_mask is not None:
             passes.mask.copy_(feature_mask[:, pairs.order[0]])
         evaluate()
-        return self._output(passes, graph, pairs.order)
+        output = self._output(passes, graph, pairs.order)
+        return replace(output, couplings=self.model.couplings(weights, output.features, graph))
 
     def _passes_for(self, weights: Weights, pairs: Pairs, *, masked: bool) -> tuple[Passes, Capture[None]]:
         """Passes of the right size with these weights; the last ones are kept."""
@@ -91,7 +92,6 @@ class TritonModel:
             member = first[0, :, None] == torch.arange(structures, device=order.device)
             virial = torch.einsum("qb,kqij->kbij", member.double(), virial)
         last = passes.arena[:, 0, passes.last : passes.last + nodes * self.model.config.channels[0]]
-        features = last.reshape(chains, nodes, -1)[:, place]
         return ModelOutput(
             energy=sum_over_structures(energies.double(), graph),
             forces=passes.forces[:, place],
@@ -99,9 +99,8 @@ class TritonModel:
             log_sigma_energy=log_mean_exp(deviations[1], graph),
             log_sigma_forces=deviations[0],
             log_sigma_stress=self._log_sigma_stress(deviations, graph),
-            features=features,
+            features=last.reshape(chains, nodes, -1)[:, place],
             invariants=passes.invariants[place][None],
-            couplings=self.model.couplings(weights, features, graph),
         )
 
     def _log_sigma_stress(self, deviations: torch.Tensor, graph: Graph) -> torch.Tensor:
