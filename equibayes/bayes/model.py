@@ -5,7 +5,7 @@ from itertools import chain
 
 import torch
 
-from equibayes.bayes.covariance import couplings, covariance_parameters
+from equibayes.bayes.covariance import COVARIANCE_HEAD, couplings, covariance_parameters
 from equibayes.bayes.heads import (
     ENERGY_HEAD,
     FORCE_HEAD,
@@ -100,6 +100,11 @@ class StochasticModel:
     def heads(self) -> tuple[str, ...]:
         """Names of the noise heads; that of the stress is the last, so that other models keep their parameters."""
         return (FORCE_HEAD, ENERGY_HEAD, *((STRESS_HEAD,) if self.learns_stress else ()))
+
+    @property
+    def noise_networks(self) -> tuple[str, ...]:
+        """Groups of parameters that predict noise: the heads, and the network of edges of a covariance."""
+        return self.heads if self.isotropic else (*self.heads, COVARIANCE_HEAD)
 
     def __call__(
         self,

@@ -203,7 +203,7 @@ def _as_many_as_fit(train: Dataset, say: Callable[[str], None]) -> Dataset:
 def _resident(posterior: Posterior, data: Dataset) -> ResidentData:
     network, reference = posterior.network, posterior.reference
     return ResidentData(
-        data,
+        data if posterior.baseline is None else posterior.baseline.taken_off(data),
         r_max=network.r_max,
         species_of={atomic_number(name): index for index, name in enumerate(network.type_names)},
         reference=[reference.total(structure.numbers) for structure in data],
