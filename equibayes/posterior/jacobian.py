@@ -1,103 +1,111 @@
-"""How energies and forces change with the weights: rows ∂f/∂θ of single labels.
+"""Labels of frames with what a network predicts for them, and how that changes with its weights."""
 
-Each row is the gradient of a potential: of squared errors whose labels are the predictions but for one component.  They
-are evaluated together along the chain axis, L copies of one weight set with a frame each, by whatever engine there is.
-"""
-
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from equibayes.bayes.model import ModelOutput, StochasticModel
-from equibayes.bayes.potential import Potential
-from equibayes.bayes.prior import Flat
+from equibayes.bayes.model import StochasticModel
 from equibayes.data.resident import ResidentData
-from equibayes.engine.select import Evaluate, gradient_maker
+from equibayes.engine.rows import SIX
+from equibayes.engine.select import make_rows
+from equibayes.posterior.subspace import Subspace
 
-ROWS_AT_ONCE = 32
+FORCES, ENERGY, STRESS = 0, 1, 2
+KINDS = ("forces", "energy", "stress")
+ROWS_AT_ONCE = 512
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Labels of some frames under one weight set: all force components of a frame, then its energy if it is known.
+    """Labels of some frames under one weight set: all force components of a frame, its energy and its stress if known.
 
-    label      [R]  eV/Å or eV, without the energy reference
-    value      [R]  prediction
-    sigma      [R]  predicted noise
-    is_energy  [R]  bool
-    frame      [R]  number of the frame
-    jacobian   [R, P] float32  ∂value/∂θ; 0 in the noise heads
+    label     [R]  eV/Å, eV without the energy reference, or eV/Å³ with √2 off the diagonal
+    value     [R]  prediction
+    sigma     [R]  predicted noise
+    kind      [R]  FORCES, ENERGY or STRESS
+    frame     [R]  number of the frame
+    weight    [R]  of its log likelihood
+    jacobian  [R, m] ∂value/∂u for the directions u of a subspace
     """
 
-    label: np.ndarray
-    value: np.ndarray
-    sigma: np.ndarray
-    is_energy: np.ndarray
-    frame: np.ndarray
+    label: torch.Tensor
+    value: torch.Tensor
+    sigma: torch.Tensor
+    kind: torch.Tensor
+    frame: torch.Tensor
+    weight: torch.Tensor
     jacobian: torch.Tensor
 
+    @property
+    def variance(self) -> torch.Tensor:
+        """[R] σ², larger where a frame weighs less."""
+        return self.sigma.square() / self.weight
 
-def rows_of(model: StochasticModel, position: torch.Tensor, data: ResidentData, progress: Progress = iter) -> Rows:
+    @property
+    def residual(self) -> torch.Tensor:
+        return self.label - self.value
+
+    @classmethod
+    def joined(cls, parts: Iterable["Rows"]) -> "Rows":
+        found = list(parts)
+        return cls(*(torch.cat([getattr(part, name) for part in found]) for name in cls.__annotations__))
+
+
+class Sight:
+    """Which labels of a data set are looked at, around one network."""
+
+    def __init__(self, data: ResidentData, share: float = 1.0, seed: int = 0) -> None:
+        """share: of the force components of each frame, chosen at random; energies and stresses always."""
+        self.data, self.share, self.seed = data, share, seed
+
+    def of(self, numbers: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Label, kind and frame number of what `LabelRows` may have, and which of them are chosen."""
+        data = self.data
+        label, kind, frame, chosen = [], [], [], []
+        for number in numbers:
+            atoms = int(data.frames.num_atoms[number, 0])
+            parts = [data.forces[number, :atoms].flatten(), data.energy[number, None]]
+            if data.stress is not None:
+                parts.append(torch.stack([data.stress[number, i, j] * (1 if i == j else 2**0.5) for i, j in SIX]))
+                if not bool(data.frames.volume[number, 0].isfinite()):
+                    parts[-1] = torch.full_like(parts[-1], torch.nan)
+            own = torch.cat([part.double().cpu() for part in parts])
+            kind += [torch.full((len(part),), place) for place, part in enumerate(parts)]
+            frame.append(torch.full((len(own),), number))
+            chosen += [self._forces(number, 3 * atoms), own[3 * atoms :].isfinite()]
+            label.append(own)
+        return torch.cat(label), torch.cat(kind), torch.cat(frame), torch.cat(chosen)
+
+    def _forces(self, number: int, count: int) -> torch.Tensor:
+        if self.share >= 1:
+            return torch.ones(count, dtype=torch.bool)
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + number) % 2**63)
+        chosen = torch.zeros(count, dtype=torch.bool)
+        chosen[torch.randperm(count, generator=generator)[: max(1, round(self.share * count))]] = True
+        return chosen
+
+
+def rows_of(
+    model: StochasticModel, position: torch.Tensor, sight: Sight, subspace: Subspace, progress: Progress = iter
+) -> Rows:
     """The rows of all frames of a data set at one weight set, position [P]."""
-    potential_of = gradient_maker(model, position)
-    found = [_frame_rows(potential_of, model, position, data, number) for number in progress(range(len(data)))]
-    label, value, sigma, is_energy, frame = (np.concatenate([each[i] for each in found]) for i in range(5))
-    return Rows(label, value, sigma, is_energy, frame, torch.cat([each[5] for each in found]))
+    return Rows.joined(blocks_of(model, position, sight, subspace, progress))
 
 
-def _frame_rows(
-    potential_of: Callable[[Potential], Evaluate],
-    model: StochasticModel,
-    position: torch.Tensor,
-    data: ResidentData,
-    number: int,
-) -> tuple:
-    graph, labels = data.batch(torch.tensor([[number]], device=position.device))
-    atoms = graph.real[0].nonzero().flatten()
-    known = bool(labels.energy[0, 0].isfinite())
-    with torch.no_grad():
-        output = model(position[None], graph)
-
-    def rows(forces: torch.Tensor, energy: torch.Tensor) -> np.ndarray:
-        values = forces[0, atoms].flatten().double().cpu().numpy()
-        return np.append(values, energy[0].double().cpu().numpy()) if known else values
-
-    count = 3 * len(atoms) + known
-    shifted = _one_off_each(output, atoms, known)
-    parts = []
-    for own in torch.arange(count + 1).split(ROWS_AT_ONCE):
-        frames = data.relabelled(torch.full((len(own),), number), shifted[0][own], shifted[1][own])
-        evaluate = potential_of(Potential(model, frames, Flat(), objective="squares"))
-        found = evaluate(position.expand(len(own), -1).contiguous(), torch.arange(len(own))[:, None])
-        parts.append(found.gradient.cpu() / len(own))  # û of a minibatch is multiplied by N, here len(own)
-    gradients = torch.cat(parts)
-    sigma_forces = output.sigma_forces[..., None].expand_as(output.forces)
-    return (
-        rows(labels.forces, labels.energy),
-        rows(output.forces, output.energy),
-        rows(sigma_forces, output.sigma_energy),
-        np.arange(count) == 3 * len(atoms),
-        np.full(count, number),
-        (gradients[:-1] - gradients[-1]).float(),
-    )
-
-
-def _one_off_each(output: ModelOutput, atoms: torch.Tensor, known: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Labels [L + 1] and [L + 1, n, 3] that are the predictions, but for one component each.
-
-    Squared errors ½ Σ (F − F')² + ½ (3/n) (E − E')² have the gradient ∂F_l for F'_l = F_l − 1, and ∂E for
-    E' = E − n/3.  The last labels are the predictions themselves: their gradient, which is rounding alone, is taken
-    off the others.
-    """
-    count = 3 * len(atoms)
-    forces = output.forces.repeat(count + known + 1, 1, 1)
-    places = torch.arange(count)
-    forces[places, atoms.repeat_interleave(3), places % 3] -= 1
-    energy = torch.full((count + known + 1,), torch.nan, dtype=torch.float64)
-    if known:
-        energy[:] = output.energy[0, 0]
-        energy[count] -= len(atoms) / 3
-    return energy, forces
+def blocks_of(
+    model: StochasticModel, position: torch.Tensor, sight: Sight, subspace: Subspace, progress: Progress = iter
+) -> Iterator[Rows]:
+    """The same, some frames at a time."""
+    data = sight.data
+    evaluate = make_rows(model, position, data, subspace.column, subspace.sign)
+    weight = torch.ones(len(data), dtype=torch.float64) if data.weight is None else data.weight.cpu()
+    at_once = max(1, int(ROWS_AT_ONCE / (3 * data.num_atoms * min(1.0, sight.share) + 1)))
+    for start in progress(range(0, len(data), at_once)):
+        numbers = list(range(start, min(start + at_once, len(data))))
+        label, kind, frame, chosen = sight.of(numbers)
+        found = evaluate(numbers, chosen)
+        value, log_sigma, jacobian = (each.cpu() for each in (found.value, found.log_sigma, found.jacobian))
+        parts = (label[chosen], value, log_sigma.exp(), kind[chosen], frame[chosen], weight[frame[chosen]])
+        yield Rows(*parts, jacobian)

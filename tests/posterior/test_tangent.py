@@ -1,5 +1,6 @@
 """The linearised posterior: its predictions, its physics, its file, its command."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from equibayes.data import Dataset, Structure
 from equibayes.data.reference import EnergyReference
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.jacobian import rows_of
+from equibayes.posterior.jacobian import Rows, Sight, rows_of
 from equibayes.posterior.sample import sample
 from equibayes.posterior.seen import marks_of, split_known
-from equibayes.posterior.tangent import NOISES, _resident, best_factor, refine
+from equibayes.posterior.subspace import Subspace
+from equibayes.posterior.tangent import best_factor, refine, resident, warnings_of
+from equibayes.posterior.tangent_plan import NOISES
 from tests import physics
 from tests.cli import program
 from tests.runs import ethanol_frames, small_config
@@ -47,6 +50,12 @@ def force_error(posterior: Posterior, frames: Dataset) -> float:
     return float(np.mean([np.abs(p.forces - s.forces).mean() for p, s in zip(predictions, frames)]))
 
 
+def all_rows(posterior: Posterior, position: torch.Tensor, frames: Dataset) -> Rows:
+    """All labels by all weights; the columns are the weights, without those of the heads at their end."""
+    space = Subspace.of(posterior.model, posterior.model.layout.size, 0)
+    return rows_of(posterior.model, position, Sight(resident(posterior, frames)), space)
+
+
 def test_pairs_of_a_centre_and_a_draw(plain: Posterior, refined: Posterior) -> None:
     """Two draws around the last sample of each of two chains; only the biases of σ differ from the centres."""
     assert refined.chain.tolist() == [0, 1, 0, 1]
@@ -56,6 +65,8 @@ def test_pairs_of_a_centre_and_a_draw(plain: Posterior, refined: Posterior) -> N
     changed = {name for name in views if not torch.equal(views[name], centres[name])}
     assert changed <= {"force_head.bias2", "energy_head.bias2"}
     assert not torch.equal(refined.tangent[0], refined.tangent[2])
+    size = refined.tangent.norm() / refined.samples.norm()
+    assert refined.verdict["tangent"]["relative_size"] == pytest.approx(float(size), rel=1e-2)
 
 
 def test_predictions_are_those_of_the_linear_model(refined: Posterior, data: Dataset) -> None:
@@ -63,27 +74,28 @@ def test_predictions_are_those_of_the_linear_model(refined: Posterior, data: Dat
     frames = data.subset(range(3))
     assert refined.tangent is not None
     for number in range(2):
-        rows = rows_of(refined.model, refined.samples[number], _resident(refined, frames))
-        moved = (rows.jacobian.double() @ refined.tangent[number]).numpy()
+        rows = all_rows(refined, refined.samples[number], frames)
+        moved = (rows.jacobian.double() @ refined.tangent[number][: rows.jacobian.shape[1]]).numpy()
         for frame, structure in enumerate(frames):
             prediction = refined.take([number]).predict(structure)
             energy = prediction.energy - refined.reference.total(structure.numbers)
-            own = rows.frame == frame
-            found = np.append(prediction.forces.ravel(), energy) - rows.value[own]
+            own = (rows.frame == frame).numpy()
+            found = np.append(prediction.forces.ravel(), energy) - rows.value[own].numpy()
             np.testing.assert_allclose(found, moved[own], atol=2e-4 * np.abs(moved).max())
 
 
 def test_rows_are_derivatives_by_single_weights(plain: Posterior, data: Dataset) -> None:
     """Central differences along a random direction of the weights."""
     position = plain.samples[0]
-    resident = _resident(plain, data.subset([0, 1]))
+    frames = data.subset([0, 1])
     direction = torch.randn(len(position), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def values(shift: float) -> np.ndarray:
-        return rows_of(plain.model, position + shift * direction, resident).value
+        return all_rows(plain, position + shift * direction, frames).value.numpy()
 
     numeric = (values(1e-5) - values(-1e-5)) / 2e-5
-    exact = rows_of(plain.model, position, resident).jacobian.double() @ direction
+    rows = all_rows(plain, position, frames).jacobian
+    exact = rows.double() @ direction[: rows.shape[1]]
     np.testing.assert_allclose(exact, numeric, rtol=1e-5, atol=1e-6 * np.abs(numeric).max())
 
 
@@ -181,23 +193,78 @@ def test_program(tmp_path: Path, plain: Posterior) -> None:
     assert "learned from none of these frames" in err
 
 
-def test_many_labels_are_thinned(plain: Posterior, data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evenly spread frames up to the limit, which is said."""
+def test_a_share_of_many_labels(plain: Posterior, data: Dataset) -> None:
+    """All energies and a random share of the forces, others around each network, which is said."""
     said: list[str] = []
-    monkeypatch.setattr("equibayes.posterior.tangent.MOST_LABELS", 100)
     known, held = split_known(marks_of(plain), data)
-    found = refine(plain, known, held, draws=1, say=said.append)
-    assert said == ["448 labels in 16 frames; 3 of them are used (at most 100 labels)"]
-    assert found.verdict["tangent"]["frames"] == 3
+    found = refine(plain, known, held, labels=300, say=said.append)
+    assert "2 networks, 304 labels of 16 frames (66 % of the force components, at random)" in said[0]
+    assert force_error(found, known) < 0.8 * force_error(plain, known)
+    frames = resident(plain, known)
+    chosen = [Sight(frames, 0.3, seed).of([0, 1])[3] for seed in (0, 0, 1)]
+    assert torch.equal(chosen[0], chosen[1])
+    assert not torch.equal(chosen[0], chosen[2])
+    assert chosen[0][27]  # the energy
+
+
+def test_random_directions(plain: Posterior, data: Dataset) -> None:
+    """Few directions leave normal equations; rows by directions are sums of those by weights, as δ is of u."""
+    known, held = split_known(marks_of(plain), data)
+    found = refine(plain, known, held, directions=200)
+    assert found.verdict["tangent"]["directions"] == 200
+    assert force_error(found, held) < force_error(plain, held)
+    space = Subspace.of(plain.model, 200, 5)
+    rows = rows_of(plain.model, plain.samples[0], Sight(resident(plain, known[:1])), space).jacobian
+    every = all_rows(plain, plain.samples[0], known[:1]).jacobian
+    moves = torch.randn(3, 200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = every @ space.expand(moves)[:, : every.shape[1]].mT
+    np.testing.assert_allclose(rows @ moves.mT, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_an_interrupted_refinement_goes_on(plain: Posterior, data: Dataset, tmp_path: Path) -> None:
+    """With the networks that are done; other settings begin again."""
+    known, held = split_known(marks_of(plain), data)
+    whole = refine(plain, known, held)
+
+    class Stop(Exception):
+        pass
+
+    def interrupt(items: Iterable[int], what: str) -> Iterable[int]:
+        if what == "network 2 of 2":
+            raise Stop
+        return items
+
+    with pytest.raises(Stop):
+        refine(plain, known, held, folder=tmp_path, watch=interrupt)
+    titles: list[str] = []
+
+    def note(items: Iterable[int], what: str) -> Iterable[int]:
+        titles.append(what)
+        return items
+
+    again = refine(plain, known, held, folder=tmp_path, watch=note)
+    assert titles == ["network 2 of 2"]
+    assert torch.equal(again.tangent, whole.tangent)
+    assert torch.equal(again.samples, whole.samples)
+    refine(plain, known, held, folder=tmp_path, watch=note, seed=1)
+    assert titles[1:] == ["network 1 of 2", "network 2 of 2"]
+
+
+def test_a_linearisation_that_fails_is_said() -> None:
+    (worse,) = warnings_of({"held_back_force_mae": (0.030, 0.040), "relative_size": 0.7})
+    assert "larger force error on held-back frames (40.0 meV/Å)" in worse
+    (unchecked,) = warnings_of({"held_back_force_mae": None, "relative_size": 1.3})
+    assert "by 130 % of their size" in unchecked
+    assert not warnings_of({"held_back_force_mae": (0.04, 0.03), "relative_size": 1.3})
 
 
 def test_rows_by_the_compiled_engine(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same Jacobian in float32, up to rounding."""
     short = {"burn_in": {"steps": 40}, "data": {"validation": 4}}
     posterior = sample(data, small_config(short), device="cpu")
-    resident, found = _resident(posterior, data.subset([0, 1])), {}
+    found = {}
     for engine in ("reference", "native"):
         monkeypatch.setenv("EQUIBAYES_ENGINE", engine)
-        found[engine] = rows_of(posterior.model, posterior.samples[0], resident).jacobian
+        found[engine] = all_rows(posterior, posterior.samples[0], data.subset([0, 1])).jacobian
     difference = (found["native"] - found["reference"]).norm(dim=1) / found["reference"].norm(dim=1)
     assert float(difference.max()) < 1e-5
