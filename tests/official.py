@@ -8,7 +8,7 @@ import torch
 
 from equibayes.data import Structure
 from equibayes.network.nequip import NequIP
-from equibayes.network.official import OfficialModel
+from equibayes.network.pretrained import Pretrained
 from tests.models import graph
 from tests.samples import SPECIES
 
@@ -75,7 +75,7 @@ def evaluate_official(model: torch.nn.Module, structure: Structure, names: list[
     }
 
 
-def evaluate_ours(model: OfficialModel, structure: Structure, dtype: torch.dtype) -> dict[str, Any]:
+def evaluate_ours(model: Pretrained, structure: Structure, dtype: torch.dtype) -> dict[str, Any]:
     """The same numbers from the converted model."""
     network = NequIP(model.config)
     weights = network.layout.forward_weights(model.weights.to(dtype))
@@ -86,7 +86,7 @@ def evaluate_ours(model: OfficialModel, structure: Structure, dtype: torch.dtype
     return {"energy": energy, "forces": output.forces[0].double().numpy(), "stress": stress}
 
 
-def total_shift(model: OfficialModel, structure: Structure) -> float:
+def total_shift(model: Pretrained, structure: Structure) -> float:
     """eV; what all atoms have at rest."""
     return sum(model.shifts[symbol] for symbol in structure.to_atoms().get_chemical_symbols())
 

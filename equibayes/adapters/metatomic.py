@@ -67,6 +67,10 @@ def export(posterior: Posterior, path: str | Path, *, device: str = "cpu", name:
     """Write the file.  device: the one that it will run on, which is recorded in it."""
     if posterior.dropout:
         raise InputError("the dropout baseline cannot be exported: its masks depend on the batch")
+    if posterior.baseline is not None:
+        raise InputError(
+            f"this posterior corrects {posterior.baseline}, which cannot be exported; use its ASE calculator"
+        )
     sets, mix = _weight_sets(posterior)
     rescaling = _rescaling(posterior)
     network = recorded(posterior.model, sets.to(device))

@@ -101,11 +101,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report(about: dict[str, Any], labels: int, held: int) -> str:
+    stress = about.get("stress_sigma_factor")
     chosen = f"chosen on {held} held-back frames" if held else "not checked: no held-back frames in DATA"
     errors = about["held_back_force_mae"]
     if errors:
         chosen += f"; force error there {1e3 * errors[1]:.1f} instead of {1e3 * errors[0]:.1f} meV/Å"
     return (
         f"exact inference from {labels} frames; noise λ = {about['noise']:g}, σ of forces × {about['force_sigma_factor']:.2f}, "
-        f"of energies × {about['energy_sigma_factor']:.2f} ({chosen})"
+        f"of energies × {about['energy_sigma_factor']:.2f}"
+        + (f", of stress × {stress:.2f}" if stress else "")
+        + f" ({chosen})"
     )

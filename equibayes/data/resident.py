@@ -5,7 +5,6 @@ shapes that never change, and each chain can have its own frames.
 """
 
 from collections.abc import Iterable, Sequence
-from copy import copy
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -71,13 +70,6 @@ class ResidentData:
     def num_atoms(self) -> int:
         """Atoms of a padded frame."""
         return self.forces.shape[1]
-
-    def relabelled(self, numbers: torch.Tensor, energy: torch.Tensor, forces: torch.Tensor) -> "ResidentData":
-        """Frames by number [L], also repeated, with other labels: energies [L] and forces [L, n, 3], no stress."""
-        other = copy(self)
-        other.frames = Graph(**{f.name: getattr(self.frames, f.name)[numbers] for f in fields(Graph)})
-        other.energy, other.forces, other.stress, other.weight = energy, forces, None, None
-        return other
 
     def batch(self, indices: torch.Tensor) -> tuple[Graph, Labels]:
         """Frames [G, B] by number -> a Graph of B structures for each of G chains, and its labels."""

@@ -27,6 +27,7 @@ def network(l_max: int, num_features: int | list[int], **more: Any) -> NetworkCo
     return NetworkConfig(**SCALES | {"l_max": l_max, "num_features": num_features, "num_layers": 2} | more)
 
 
+FOUNDATION: dict[str, Any] = {"rotations_only": True, "self_connection": "shared", "xplor_on": 2.5}
 SHIFTED = {"parity": False, "per_type_energy_shifts_trainable": True}
 
 NETWORKS = {
@@ -36,12 +37,14 @@ NETWORKS = {
     "l=0": network(0, 16, num_bessels=5, radial_mlp_depth=1),
     "deep radial": network(2, 16, radial_mlp_depth=3, radial_mlp_width=48),
     "stress": network(2, [32, 16, 16], stress_head=True),
+    "foundation": network(2, [32, 16, 16], num_layers=3, **FOUNDATION),
 }
 
 SMALL_NETWORKS = {
     "l=1": network(1, 16, radial_mlp_width=16, num_bessels=4),
     "l=2, mixed": network(2, [32, 16, 16], radial_mlp_width=16, radial_mlp_depth=1, **SHIFTED),
     "stress": network(1, 16, r_max=3.0, radial_mlp_width=16, radial_mlp_depth=1, num_bessels=4, stress_head=True),
+    "foundation": network(1, 16, radial_mlp_width=16, num_bessels=4, **FOUNDATION),
 }
 
 QUICK = ("tiny", "small", "tiny, stress")

@@ -7,12 +7,10 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-from ase import Atoms
 from ase.calculators.calculator import BaseCalculator
 
 from equibayes.labelling.engine_process import Answer
-from equibayes.labelling.engines import INSTALL, Order, build_calculator, versions
+from equibayes.labelling.engines import INSTALL, Order, ask, build_calculator, versions
 
 
 def main(descriptor: int) -> None:
@@ -41,18 +39,9 @@ def main(descriptor: int) -> None:
 
 def _answer(question: Any, order: Order, calculator: BaseCalculator | None) -> tuple[Answer, BaseCalculator | None]:
     """Label or refusal, and the calculator for the next structure: a new one after a failure."""
-    numbers, positions, cell, pbc = question
-    atoms = Atoms(numbers=numbers, positions=positions, cell=cell, pbc=pbc)
     try:
         calculator = build_calculator(order) if calculator is None else calculator
-        atoms.calc = calculator
-        forces = atoms.get_forces()
-        # With smeared occupations the forces are derivatives of the free energy, not of the energy extrapolated to 0 K.
-        free = calculator.results.get("free_energy")
-        energy = atoms.get_potential_energy() if free is None else free
-        has_stress = atoms.pbc.all() and "stress" in calculator.implemented_properties
-        stress = atoms.get_stress(voigt=False) if has_stress else None
-        return ("label", (float(energy), np.asarray(forces, dtype=np.float64), stress)), calculator
+        return ("label", ask(calculator, *question)), calculator
     except Exception as cause:
         return ("refusal", _line(cause)), None
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from ase import Atoms
 from ase.calculators.calculator import BaseCalculator, external_calculators, get_calculator_class, names
 
 from equibayes.errors import InputError
@@ -95,6 +97,21 @@ def build_calculator(order: Order) -> BaseCalculator:
         return get_calculator_class(order.target)(**order.settings)
     module, _, name = order.target.partition(":")
     return getattr(importlib.import_module(module), name)(**order.settings)
+
+
+def ask(
+    calculator: BaseCalculator, numbers: np.ndarray, positions: np.ndarray, cell: np.ndarray, pbc: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray | None]:
+    """Energy (eV), forces [n, 3] (eV/Å) and, of three-dimensional periodic structures, stress [3, 3] (eV/Å³)."""
+    atoms = Atoms(numbers=numbers, positions=positions, cell=cell, pbc=pbc)
+    atoms.calc = calculator
+    forces = atoms.get_forces()
+    # With smeared occupations the forces are derivatives of the free energy, not of the energy extrapolated to 0 K.
+    free = calculator.results.get("free_energy")
+    energy = atoms.get_potential_energy() if free is None else free
+    has_stress = atoms.pbc.all() and "stress" in calculator.implemented_properties
+    stress = atoms.get_stress(voigt=False) if has_stress else None
+    return float(energy), np.array(forces, dtype=np.float64), stress
 
 
 def versions(order: Order) -> dict[str, str]:

@@ -123,7 +123,7 @@ class Labeller:
         if kind == "refusal":
             return Refusal(content, seconds)
         energy, forces, stress = content
-        if fault := _fault(energy, forces, stress, len(structure)):
+        if fault := fault_of(energy, forces, stress, len(structure)):
             return Refusal(fault, seconds)
         return Label(energy, forces, seconds, stress)
 
@@ -146,7 +146,7 @@ class Labeller:
         return {"engine": self.engine, **content}
 
 
-def _fault(energy: float, forces: FloatArray, stress: FloatArray | None, atoms: int) -> str:
+def fault_of(energy: float, forces: FloatArray, stress: FloatArray | None, atoms: int) -> str:
     """Why an answer cannot be a label; empty if it can."""
     if forces.shape != (atoms, 3):
         return f"forces of shape {forces.shape} for {counted(atoms, 'atom')}"

@@ -17,6 +17,8 @@ import torch
 from equibayes.config import check, setting
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import formula
+from equibayes.errors import InputError
+from equibayes.labelling.baseline import Baseline
 from equibayes.posterior.center import load_center
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import sample_prepared
@@ -83,6 +85,11 @@ def resample(
 
     seen  the data of `before`; if `train` contains new formulas, the energy reference is fitted again
     """
+    wanted = Baseline.of(config.prior.baseline, config.prior.baseline_settings)
+    if wanted != before.baseline:
+        raise InputError(
+            f"prior.baseline={wanted}: the posterior to continue from corrects {before.baseline}; use the same"
+        )
     same_formulas = seen is None or _formulas(train) <= _formulas(seen)
     prepared = lay_out(
         train,

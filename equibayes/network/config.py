@@ -16,6 +16,9 @@ class NetworkConfig:
     r_max: float = setting(4.0, "cutoff radius, Å", at_least=0.1, at_most=100)
     l_max: int = setting(2, "highest rotation order of features and spherical harmonics", at_least=0, at_most=L_MAX)
     parity: bool = setting(True, "use features of both parities (more expressive, slower)")
+    rotations_only: bool = setting(
+        False, "features have a rotation order but no parity, and every path of the triangle rule is used (SO(3))"
+    )
     num_features: int | list[int] = setting(
         64, "channels, one number or one per rotation order 0 … l_max", at_least=1, limit=4096
     )
@@ -23,6 +26,14 @@ class NetworkConfig:
     num_bessels: int = setting(8, "radial Bessel functions (their frequencies are sampled too)", at_least=1, limit=1000)
     polynomial_cutoff_p: int = setting(
         6, "exponent of the polynomial cutoff; smaller decays earlier", at_least=2, limit=1000
+    )
+    xplor_on: float | None = setting(
+        None, "Å; where an XPLOR cutoff function begins to decay; none: the polynomial cutoff", at_least=0, at_most=100
+    )
+    self_connection: str = setting(
+        "species",
+        "species: one matrix per species, none in the first block; shared: one for all species, in every block",
+        ("species", "shared"),
     )
     radial_mlp_depth: int = setting(2, "hidden layers of the radial network", at_least=1, limit=100)
     radial_mlp_width: int = setting(64, "neurons per hidden layer", at_least=1, limit=10**4)
@@ -53,6 +64,8 @@ class NetworkConfig:
         check(self, "network")
         if isinstance(self.num_features, list) and len(self.num_features) != self.l_max + 1:
             raise InputError(f"network.num_features={self.num_features}: needs l_max + 1 = {self.l_max + 1} numbers")
+        if self.xplor_on is not None and self.xplor_on >= self.r_max:
+            raise InputError(f"network.xplor_on={self.xplor_on}: must be below network.r_max={self.r_max}")
 
     @property
     def channels(self) -> list[int]:
@@ -64,6 +77,11 @@ class NetworkConfig:
     @property
     def embedding_channels(self) -> int:
         return self.type_embed_num_features or self.channels[0]
+
+    @property
+    def self_connections(self) -> int:
+        """Matrices of a self-connection."""
+        return len(self.type_names) if self.self_connection == "species" else 1
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -87,14 +87,18 @@ def _polynomials(l_max: int) -> tuple[list[Constant], Constant, Constant]:
     return axes, Constant(stacked), Constant(torch.tensor([float(l) for l, _ in flat]))
 
 
-def radial_basis(length: torch.Tensor, frequencies: torch.Tensor, r_max: float, p: int) -> torch.Tensor:
+def radial_basis(
+    length: torch.Tensor, frequencies: torch.Tensor, r_max: float, p: int, xplor_on: float | None = None
+) -> torch.Tensor:
     """Bessel functions times the cutoff: [K, N, D] Å and frequencies [K, num_bessels] -> [K, N, D, num_bessels].
 
     b_n(r) = (2/r_max) · sin(π w_n r/r_max)/r · f(r/r_max), with trainable frequencies w_n near n = 1, 2, …
+    f is the polynomial cutoff with exponent p, or XPLOR where it begins at xplor_on (Å).
     """
     x = (length / r_max)[..., None]
     bessel = torch.sin(pi * frequencies[:, None, None, :] * x) / x
-    return bessel * (2 / r_max**2 * polynomial_cutoff(x, p))
+    cutoff = polynomial_cutoff(x, p) if xplor_on is None else xplor_cutoff(x, xplor_on / r_max)
+    return bessel * (2 / r_max**2 * cutoff)
 
 
 def polynomial_cutoff(x: torch.Tensor, p: int) -> torch.Tensor:
@@ -107,3 +111,9 @@ def polynomial_cutoff(x: torch.Tensor, p: int) -> torch.Tensor:
     coefficients = ((k + 1) * (k + 2) / 2).to(x)
     x = x.clamp(max=1.0)
     return (1 - x) ** 3 * (x**k * coefficients).sum(-1, keepdim=True)
+
+
+def xplor_cutoff(x: torch.Tensor, on: float) -> torch.Tensor:
+    """1 up to x = on, then (1 − x²)² (1 + 2x² − 3on²) / (1 − on²)³, and 0 for x ≥ 1; one derivative is continuous."""
+    square = x.clamp(on, 1.0) ** 2
+    return (1 - square) ** 2 * (1 + 2 * square - 3 * on**2) / (1 - on**2) ** 3

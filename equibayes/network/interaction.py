@@ -29,8 +29,9 @@ def block_parameters(config: NetworkConfig, layer: LayerPlan, name: str) -> Iter
         yield Parameter(f"{name}.linear_2.{irrep}", (size, layer.before_gate(irrep)), 1 / sqrt(size))
     for irrep in layer.self_connection:
         size = layer.inputs[irrep]
-        shape = (len(config.type_names), size, layer.before_gate(irrep))
-        yield Parameter(f"{name}.self_connection.{irrep}", shape, 1 / sqrt(size))
+        shape = (config.self_connections, size, layer.before_gate(irrep))
+        per_type = config.self_connection == "species"
+        yield Parameter(f"{name}.self_connection.{irrep}", shape, 1 / sqrt(size), per_type=per_type)
 
 
 def radial_parameters(config: NetworkConfig, layer: LayerPlan, name: str) -> Iterator[Parameter]:
@@ -76,7 +77,9 @@ def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def self_connection(x: torch.Tensor, weight: torch.Tensor, species_mask: torch.Tensor) -> torch.Tensor:
-    """Mixes channels with a matrix of the atom's own species: weight [K, T, C, C']."""
+    """Mixes channels with a matrix of the atom's own species, or one that all share: weight [K, T or 1, C, C']."""
+    if weight.shape[1] == 1:
+        return linear(x, weight[:, 0])
     by_species = x[:, :, :, None, :] * species_mask[:, :, None, :, None]
     return linear(by_species.flatten(3), weight.flatten(1, 2))
 

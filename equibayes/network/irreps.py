@@ -2,8 +2,10 @@
 
 An irrep is a rotation order l with a parity p.  A path couples a feature of the sender with a harmonic of the edge
 into a feature of the receiver: source ⊗ Y_l → target, allowed where |l1 − l2| ≤ l3 ≤ l1 + l2 and the parities
-multiply.  Only the scalar 0e leaves the network, so every path whose result cannot reach a 0e of the last layer is
-left out: the function is the same, and for the paper's network 61 of the 78 that NequIP builds remain.
+multiply.  A network of rotations only (SO(3)) has no parities: all its irreps and the harmonics are called even, and
+every path that obeys the triangle rule is allowed.  Only the scalar 0e leaves the network, so every path whose result
+cannot reach a 0e of the last layer is left out: the function is the same, and for the paper's network 61 of the 78 that
+NequIP builds remain.
 """
 
 from dataclasses import dataclass
@@ -46,7 +48,8 @@ class LayerPlan:
     inputs          channels of each feature that comes in
     outputs         channels of each feature that goes out (after the gate)
     paths           tensor-product paths, sorted by target
-    self_connection irreps that an atom passes to itself; empty in the first block: isolated atoms have energy 0
+    self_connection irreps that an atom passes to itself; with matrices per species empty in the first block: isolated
+                    atoms have energy 0
     """
 
     inputs: dict[Irrep, int]
@@ -81,31 +84,37 @@ class LayerPlan:
 def plan_layers(config: NetworkConfig, *, prune: bool = True) -> list[LayerPlan]:
     """The blocks of the network from first to last; `prune=False` keeps what NequIP itself would build."""
     channels = config.channels
-    hidden = {
-        Irrep(l, parity): channels[l]
-        for l in range(config.l_max + 1)
-        for parity in ((1, -1) if config.parity else ((-1) ** l,))
-    }
+    hidden = {Irrep(l, parity): channels[l] for l in range(config.l_max + 1) for parity in _parities(config, l)}
+    odd = 1 if config.rotations_only else -1
     layers: list[LayerPlan] = []
     inputs = {SCALAR: config.embedding_channels}
     for number in range(config.num_layers):
         wanted = hidden if number < config.num_layers - 1 else {SCALAR: channels[0]}
-        paths = _paths(inputs, wanted, config.l_max)
+        paths = _paths(inputs, wanted, config.l_max, odd)
         reached = {path.target for path in paths}
         outputs = {irrep: count for irrep, count in wanted.items() if irrep in reached}
-        kept = tuple(irrep for irrep in inputs if irrep in outputs) if number else ()
+        connected = number > 0 or config.self_connection == "shared"
+        kept = tuple(irrep for irrep in inputs if irrep in outputs) if connected else ()
         layers.append(LayerPlan(inputs, outputs, paths, kept))
         inputs = outputs
     return _prune(layers) if prune else layers
 
 
-def _paths(inputs: dict[Irrep, int], wanted: dict[Irrep, int], l_max: int) -> tuple[Path, ...]:
+def _parities(config: NetworkConfig, l: int) -> tuple[int, ...]:
+    """Of the features with rotation order l."""
+    if config.rotations_only:
+        return (1,)
+    return (1, -1) if config.parity else ((-1) ** l,)
+
+
+def _paths(inputs: dict[Irrep, int], wanted: dict[Irrep, int], l_max: int, odd: int) -> tuple[Path, ...]:
+    """odd: the parity of harmonics with odd l."""
     return tuple(
         Path(source, edge, target)
         for target in wanted
         for source in inputs
         for edge in range(l_max + 1)
-        if abs(source.l - edge) <= target.l <= source.l + edge and source.parity * (-1) ** edge == target.parity
+        if abs(source.l - edge) <= target.l <= source.l + edge and source.parity * odd**edge == target.parity
     )
 
 

@@ -60,14 +60,14 @@ class NequIP:
 
     def _parameters(self) -> Iterator[Parameter]:
         config = self.config
-        yield Parameter("embedding", (len(config.type_names), config.embedding_channels))
+        yield Parameter("embedding", (len(config.type_names), config.embedding_channels), per_type=True)
         # stored as the deviation from n, so that the prior is centred on the ordinary Bessel functions
         yield Parameter("bessel", (config.num_bessels,), start=0.0)
         for number, layer in enumerate(self.layers):
             yield from block_parameters(config, layer, f"layer{number}")
         yield Parameter("readout", (config.channels[0], 1), 1 / sqrt(config.channels[0]))
         if config.per_type_energy_shifts_trainable:
-            yield Parameter("shift", (len(config.type_names), 1), start=0.0)
+            yield Parameter("shift", (len(config.type_names), 1), start=0.0, per_type=True)
 
     def atomic_energies(
         self,
@@ -91,7 +91,8 @@ class NequIP:
         matrices = coupling_matrices(harmonics * norm, self.triples)
         order = torch.arange(1, config.num_bessels + 1, device=length.device)
         frequencies = weights["bessel"].to(length) + order
-        basis = radial_basis(length, frequencies, config.r_max, config.polynomial_cutoff_p).to(harmonics)
+        cutoff = config.r_max, config.polynomial_cutoff_p, config.xplor_on
+        basis = radial_basis(length, frequencies, *cutoff).to(harmonics)
 
         features = {SCALAR: (species_mask.expand(chains, -1, -1) @ weights["embedding"])[:, :, None, :]}
         invariants = []

@@ -10,7 +10,7 @@ for each species that is one matrix, which we store.  Weights that cannot reach 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from equibayes.network.config import NetworkConfig
 from equibayes.network.irreps import Irrep, LayerPlan
 from equibayes.network.nequip import NequIP
 from equibayes.network.official_checkpoint import read_checkpoint
+from equibayes.network.pretrained import Pretrained
 from equibayes.network.pruning import prune_weights
 from equibayes.network.weights import Weights
 
@@ -75,16 +76,7 @@ WITHOUT_EFFECT = {
 }
 
 
-@dataclass(frozen=True)
-class OfficialModel:
-    """A converted model: settings, weights [1, P] float64 in our layout, and energy shifts (eV) by chemical symbol."""
-
-    config: NetworkConfig
-    weights: torch.Tensor
-    shifts: dict[str, float]
-
-
-def load_official(path: str | Path) -> OfficialModel:
+def load_official(path: str | Path) -> Pretrained:
     """Convert a NequIP checkpoint (.ckpt); nothing in the file is executed."""
     settings, state = read_checkpoint(path)
     return convert_official(settings, state, source=str(path))
@@ -92,7 +84,7 @@ def load_official(path: str | Path) -> OfficialModel:
 
 def convert_official(
     settings: Mapping[str, Any], state: Mapping[str, torch.Tensor], source: str = "NequIP model"
-) -> OfficialModel:
+) -> Pretrained:
     """Convert settings (the arguments of NequIPGNNModel) and a state dict with any prefix."""
     state = _strip_prefix(state, source)
     config = _config(_supported(settings, source), state)
@@ -108,7 +100,7 @@ def convert_official(
         raise InputError(f"{source}: weights and settings do not belong together ({reason})") from cause
     pruned = NequIP(config)
     flat = prune_weights(full, pruned, full.layout.flatten(weights))
-    return OfficialModel(config, flat, dict(config.per_type_energy_shifts or {}))
+    return Pretrained(config, flat, dict(config.per_type_energy_shifts or {}))
 
 
 def _supported(settings: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ class Parameter:
     scale    factor between the stored weight and the one used in the forward pass
     start    'normal': drawn from N(0, 1); a number: that constant
     rotated  whether a matrix mass rotates it, where it is a matrix: not where that costs more time than it saves
+    per_type whether the first axis counts species
     """
 
     name: str
@@ -30,6 +31,7 @@ class Parameter:
     scale: float = 1.0
     start: str | float = "normal"
     rotated: bool = True
+    per_type: bool = False
 
     @property
     def size(self) -> int:

@@ -1,24 +1,80 @@
-"""The network that a prior is centred on, from a posterior file or a NequIP checkpoint."""
+"""The network that a prior is centred on: a foundation model by name, a checkpoint, or a posterior."""
 
 import hashlib
 from pathlib import Path
 
+import torch
+
 from equibayes.network.official import load_official
-from equibayes.posterior.file import load
-from equibayes.run.prepare import Center
+from equibayes.network.pretrained import Pretrained, find
+from equibayes.network.sevennet import load_sevennet
+from equibayes.posterior.file import Posterior, load
+from equibayes.run.center import Center
 
 
-def load_center(path: str | None) -> Center | None:
+def load_center(name: str | None) -> Center | None:
     """What `prior.center` names; None where it names nothing.
 
-    Of a posterior the last sample is taken: weights have symmetries, so the mean over samples has no meaning.
+    Weights have symmetries, so the mean over the samples of a posterior has no meaning: each chain is centred on a
+    sample of its own, the latest first, and how far samples of one chain differ says how wide the prior is.
     """
-    if path is None:
+    if name is None:
         return None
-    if path.endswith(".ckpt"):
-        official = load_official(path)
-        network, weights = official.config, official.weights[0]
-    else:
-        posterior = load(path)
-        network, weights = posterior.network, posterior.samples[-1]
-    return Center(path, network, weights.double(), hashlib.sha256(Path(path).read_bytes()).hexdigest())
+    path, fidelity = file_of(name)
+    if path.suffix in (".pth", ".ckpt"):
+        found = load_pretrained(name)
+        return Center(name, found.config, found.weights, _digest(path), origin=found.origin)
+    if fidelity is not None:
+        load_pretrained(name)  # says that it has none
+    posterior = load(path)
+    weights = posterior.samples[_latest_first(posterior)].double()
+    return Center(
+        name, posterior.network, weights, _digest(path), spread_in_chains(posterior), baseline=posterior.baseline
+    )
+
+
+def load_pretrained(name: str) -> Pretrained:
+    """A network with one set of weights."""
+    path, fidelity = file_of(name)
+    _, named = find(name.partition(":")[0]) if not Path(name).exists() else (path, None)
+    if path.suffix == ".ckpt":
+        return load_official(path)
+    return load_sevennet(path, fidelity, named.origin if named else "")
+
+
+def file_of(name: str) -> tuple[Path, str | None]:
+    """The file, and the fidelity that follows a colon."""
+    if Path(name).exists():
+        return Path(name), None
+    first, _, fidelity = name.partition(":")
+    return find(first)[0], fidelity or None
+
+
+def spread_in_chains(posterior: Posterior) -> torch.Tensor | None:
+    """[P]: standard deviation over the samples of one chain, RMS over chains and over each array of weights; None where
+    no chain has two samples."""
+    squares, count = torch.zeros(posterior.samples.shape[1], dtype=torch.float64), 0
+    for chain in posterior.chain.unique():
+        own = posterior.samples[posterior.chain == chain].double()
+        squares += (own - own.mean(0)).square().sum(0)
+        count += len(own) - 1
+    if not count:
+        return None
+    pieces = (squares / count).split(posterior.model.layout.sizes)
+    return torch.cat([piece.mean().sqrt().expand(len(piece)) for piece in pieces])
+
+
+def _latest_first(posterior: Posterior) -> list[int]:
+    """Rows of the samples: the last of every chain, then the one before, …"""
+    order = sorted(range(len(posterior)), key=lambda row: -int(posterior.step[row]))
+    turns: dict[int, int] = {}
+    ranked = []
+    for row in order:
+        chain = int(posterior.chain[row])
+        turns[chain] = turns.get(chain, -1) + 1
+        ranked.append((turns[chain], chain, row))
+    return [row for _, _, row in sorted(ranked)]
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -9,8 +9,8 @@
 | `novelty.…` |        | how far an atom is from all that was learned (novelty.py), if known  |
 
 The header holds JSON under `equibayes`: format and package version, full configuration with the scales taken from the
-data, energy reference, units, fingerprint of the training set, history and diagnostics of the run, a calibration if
-there is one, and a checksum.
+data, energy reference, baseline, units, fingerprint of the training set, history and diagnostics of the run, a
+calibration if there is one, and a checksum.
 """
 
 from collections.abc import Sequence
@@ -30,6 +30,7 @@ from equibayes.data.elements import atomic_number
 from equibayes.data.reference import EnergyReference
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
+from equibayes.labelling.baseline import Baseline
 from equibayes.network.config import NetworkConfig, check_type_names
 from equibayes.notebook import html_table
 from equibayes.plural import counted
@@ -41,13 +42,21 @@ from equibayes.posterior.upgrade import (
     posterior_3_to_4,
     posterior_4_to_5,
     posterior_5_to_6,
+    posterior_6_to_7,
 )
 from equibayes.run.history import check_history, check_verdict
 from equibayes.version import __version__
 
 FORMAT = "equibayes-posterior"
-VERSION = 6
-UPGRADES = {1: posterior_1_to_2, 2: posterior_2_to_3, 3: posterior_3_to_4, 4: posterior_4_to_5, 5: posterior_5_to_6}
+VERSION = 7
+UPGRADES = {
+    1: posterior_1_to_2,
+    2: posterior_2_to_3,
+    3: posterior_3_to_4,
+    4: posterior_4_to_5,
+    5: posterior_5_to_6,
+    6: posterior_6_to_7,
+}
 UNITS = {"energy": "eV", "length": "Å", "force": "eV/Å", "stress": "eV/Å³"}
 PLAIN = ("config", "data", "history", "verdict", "calibration", "dropout", "version")
 """Fields that are stored in the header as they are."""
@@ -73,6 +82,7 @@ class Posterior:
     dropout     fraction of features dropped when predicting; 0 except in the dropout baseline, whose k samples are k
                 masks of one network
     engine      what made the steps of the sampler; empty in files of earlier versions
+    baseline    None, or the engine whose energies, forces and stress the networks correct: predictions are the sum
     """
 
     samples: torch.Tensor
@@ -90,6 +100,7 @@ class Posterior:
     dropout: float = 0.0
     version: str = __version__
     engine: str = ""
+    baseline: Baseline | None = None
 
     def __repr__(self) -> str:
         network, calibrated = self.network, "calibrated" if self.calibration else "not calibrated"
@@ -156,6 +167,7 @@ class Posterior:
             "energy_reference": self.reference.to_dict(),
             "engine": self.engine,
             "novelty": None if self.novelty is None else self.novelty.about,
+            "baseline": None if self.baseline is None else self.baseline.to_dict(),
             **{name: getattr(self, name) for name in PLAIN},
         }
         tensors = {"samples": samples, "chain": self.chain, "step": self.step}
@@ -188,6 +200,7 @@ def load(path: str | Path, *, check_calibration: bool = True) -> Posterior:
             network=build(NetworkConfig, header["network"], where="network"),
             reference=EnergyReference.from_dict(header["energy_reference"]),
             engine=expect.text(header.get("engine", ""), "engine"),
+            baseline=None if header["baseline"] is None else Baseline.from_dict(header["baseline"]),
             **{name: header[name] for name in PLAIN},
         )
         _check_header(posterior)

@@ -41,7 +41,8 @@ def with_novelty(
     learned, apart = (probe.features(data, surroundings) for data in (train, held_back))
     mean, whitening = fit(learned, apart, types)
     about: dict[str, float] = {"frames": learned.frames, "held_back": apart.frames}
-    about |= {"chain": int(posterior.chain[0]), "step": int(posterior.step[0]), "force_scale": rms_force(train) or 0.0}
+    scale = rms_force(train if posterior.baseline is None else posterior.baseline.taken_off(train)) or 0.0
+    about |= {"chain": int(posterior.chain[0]), "step": int(posterior.step[0]), "force_scale": scale}
     return replace(posterior, novelty=Novelty(mean, whitening, surroundings, about))
 
 

@@ -205,7 +205,8 @@ class ReadyPosterior:
     def atomic_energies(self, structure: Structure, graph: Graph) -> np.ndarray:
         """[n] eV, the mean over the samples; their sum is the energy of the structure.
 
-        Reference energies that belong to a whole formula are shared equally.  Never by a fused engine, which has sums.
+        The energy of a baseline and reference energies of a whole formula are shared equally.  Never by a fused
+        engine, which has sums.
         """
         numbers, reference = structure.numbers, self.posterior.reference
         network, placed = self.posterior.model.network, graph.to(self.samples.device)
@@ -217,7 +218,9 @@ class ReadyPosterior:
             .numpy()
         )
         shifts = np.array([reference.shifts.get(int(z), 0.0) for z in numbers])
-        return own + shifts + (reference.total(numbers) - shifts.sum()) / len(structure)
+        baseline = self.posterior.baseline
+        shared = reference.total(numbers) - shifts.sum() + (baseline.label(structure).energy if baseline else 0.0)
+        return own + shifts + shared / len(structure)
 
     @property
     def edges_at_once(self) -> int:
@@ -238,7 +241,7 @@ class ReadyPosterior:
         self, structure: Structure, found: DynamicsOutput, novelty: np.ndarray | None = None
     ) -> Sampled:
         """What each sample predicts, from what a `Dynamics` of the engine computed."""
-        return self._as_sampled(Sampled.of_dynamics(found, structure, novelty))
+        return self._as_sampled(Sampled.of_dynamics(found, structure, novelty), [structure])
 
     def sampled(self, frames: Sequence[Structure], graph: Graph) -> Sampled:
         """What each sample predicts for frames that share one graph."""
@@ -256,7 +259,7 @@ class ReadyPosterior:
             output = self.predictor.forward(weights, graph, feature_mask=own_mask)
             features = output.invariants[0] if gauge and not parts else None
             parts.append(Sampled.of(output, gauge(features.cpu().numpy()) if gauge and features is not None else None))
-        return self._as_sampled(Sampled.joined(parts))
+        return self._as_sampled(Sampled.joined(parts), frames)
 
     def _masks(self, frames: Sequence[Structure]) -> torch.Tensor | None:
         """Of the features of all atoms, with dropout; a sample keeps its mask, whichever samples are evaluated here."""
@@ -266,9 +269,10 @@ class ReadyPosterior:
         first = self.own.start * len(self.samples) // len(self.own)
         return prediction_masks(self.posterior.dropout, self.samples, sizes, channels, first)
 
-    def _as_sampled(self, output: Sampled) -> Sampled:
-        """Of the samples, from their weight sets."""
-        return output if self.steps is None else output.linearised(self.steps)
+    def _as_sampled(self, output: Sampled, frames: Sequence[Structure]) -> Sampled:
+        """Of the samples, from their weight sets, with what the networks correct."""
+        own, baseline = output if self.steps is None else output.linearised(self.steps), self.posterior.baseline
+        return own if baseline is None else own.corrected([baseline.label(structure) for structure in frames])
 
 
 def joined(batch: Sequence[tuple[Structure, Graph]]) -> tuple[list[Structure], Graph]:

@@ -56,8 +56,11 @@ def sample(
     if run is not None and options:
         raise TypeError(f"{', '.join(options)}: part of `run`, which is given")
     frames, apart, config = frames_of(data, validation, config or sample_config())
-    prepared = prepare(frames, config, apart, load_center(config.prior.center))
-    return sample_prepared(prepared, frames, run or Run(**options), origin=Origin.of(frames, apart))
+    run = run or Run(**options)
+    prepared = prepare(frames, config, apart, load_center(config.prior.center), run.on)
+    for note in prepared.notes:
+        run.screen.say(note)
+    return sample_prepared(prepared, frames, run, origin=Origin.of(frames, apart))
 
 
 def sample_prepared(
@@ -149,6 +152,7 @@ def gather(prepared: Prepared, state: RunState) -> Posterior:
         for chain in range(len(sample))
         if bool(kept[chain]) and not bool(state.failed[chain])
     ]
+    shot = prepared.zero_shot
     verdict, narrow = judge(state, prepared.config), narrow_range(prepared.train)
     if narrow:
         verdict["warnings"].insert(0, narrow)
@@ -161,10 +165,11 @@ def gather(prepared: Prepared, state: RunState) -> Posterior:
         network=prepared.network,
         reference=prepared.reference,
         config=prepared.config.to_dict(),
-        data=describe_data(prepared.train, prepared.validation),
+        data=describe_data(prepared.train, prepared.validation) | ({"zero_shot": shot} if shot else {}),
         history=state.history,
         verdict=verdict,
         engine=state.engine,
+        baseline=prepared.baseline,
     )
 
 

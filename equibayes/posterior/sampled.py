@@ -8,6 +8,7 @@ import numpy as np
 from equibayes.bayes.model import ModelOutput
 from equibayes.data.structures import Structure
 from equibayes.engine.interface import DynamicsOutput
+from equibayes.labelling.labellers import Label
 from equibayes.posterior.linearised import linearised
 
 
@@ -65,6 +66,17 @@ class Sampled:
             self,
             **{name: linearised(getattr(self, name), steps) for name in means},
             **{name: getattr(self, name)[::3] for name in self.per_sample() if name not in means},
+        )
+
+    def corrected(self, baseline: Sequence[Label]) -> "Sampled":
+        """With the energies, forces and stress of a baseline, one label for each structure."""
+        missing = np.full((3, 3), np.nan)
+        stress = np.stack([missing if label.stress is None else label.stress for label in baseline])
+        return replace(
+            self,
+            energy=self.energy + np.array([label.energy for label in baseline]),
+            forces=self.forces + np.concatenate([label.forces for label in baseline]),
+            stress=self.stress + stress,
         )
 
     def first(self, k: int) -> "Sampled":

@@ -208,7 +208,7 @@ def centres(posterior: Posterior) -> list[int]:
 def resident(posterior: Posterior, data: Dataset) -> ResidentData:
     network, reference = posterior.network, posterior.reference
     return ResidentData(
-        data,
+        data if posterior.baseline is None else posterior.baseline.taken_off(data),
         r_max=network.r_max,
         species_of={atomic_number(name): index for index, name in enumerate(network.type_names)},
         reference=[reference.total(structure.numbers) for structure in data],
@@ -275,7 +275,7 @@ def _assembled(
         "noise": NOISES[choice.noise],
         "force_sigma_factor": choice.factors[0],
         "energy_sigma_factor": choice.factors[1],
-        "stress_sigma_factor": choice.factors[2],
+        **({"stress_sigma_factor": choice.factors[2]} if posterior.model.learns_stress else {}),
         "prior_scale": [float(each.scale[choice.noise]) ** 0.5 for each in found],
         "frames": len(train),
         "labels": plan.labels,

@@ -4,14 +4,13 @@ import os
 import time
 from dataclasses import dataclass
 
-import torch
-
 from equibayes.data.dataset import Dataset
 from equibayes.data.resident import ResidentData
+from equibayes.engine.select import make_rows
 from equibayes.errors import InputError
 from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.jacobian import ROWS_AT_ONCE, Sight, blocks_of
+from equibayes.posterior.jacobian import ROWS_AT_ONCE, Sight
 from equibayes.posterior.linear_regression import product
 from equibayes.posterior.subspace import Subspace, moving_weights
 
@@ -74,16 +73,17 @@ class Plan:
     def seconds(self, posterior: Posterior, resident: ResidentData) -> float:
         """An estimate, from one frame and a small product, each measured."""
         position, space = posterior.samples[-1], Subspace.of(posterior.model, self.directions, 0)
-        one = Sight(resident.relabelled(torch.tensor([0]), resident.energy[:1], resident.forces[:1]), self.share)
-        list(blocks_of(posterior.model, position, one, space))  # compiles
+        evaluate = make_rows(posterior.model, position, resident, space.column, space.sign)
+        *_, chosen = Sight(resident, self.share).of([0])
+        evaluate([0], chosen)  # compiles
         begun = time.perf_counter()
-        (rows,) = blocks_of(posterior.model, position, one, space)
+        rows = evaluate([0], chosen)
         of_frame = time.perf_counter() - begun
         some = rows.jacobian[:1].expand(512, -1).contiguous()[:, :2048]
         begun = time.perf_counter()
         product(some, some)
         pace = 2 * 512**2 * some.shape[1] / (time.perf_counter() - begun)
-        return self.networks * (of_frame * self.labels / len(rows.label) + self.operations / pace)
+        return self.networks * (of_frame * self.labels / len(rows.value) + self.operations / pace)
 
     def check(self) -> None:
         """An `InputError` where the memory is too small."""

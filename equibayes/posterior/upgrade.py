@@ -57,6 +57,11 @@ def posterior_5_to_6(header: dict[str, Any]) -> None:
         header["novelty"]["force_scale"] = scale if isinstance(scale, (int, float)) else 0.0
 
 
+def posterior_6_to_7(header: dict[str, Any]) -> None:
+    """Until then networks learned whole labels."""
+    header["baseline"] = None
+
+
 def _forget_agreement(verdict: dict[str, Any], what: str, draws: int) -> None:
     if draws < MINIMUM_DRAWS:
         verdict[f"r_hat_{what}"] = verdict[f"ess_{what}"] = None

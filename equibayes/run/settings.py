@@ -151,14 +151,34 @@ class PriorSettings:
     """The prior distribution of the weights."""
 
     center: str | None = setting(
-        None, "posterior file or NequIP checkpoint with the weights on which the prior is centred; none: 0"
+        None,
+        "on what the prior is centred: a name such as 7net-0, a checkpoint or package of SevenNet or NequIP, or a "
+        "posterior; the network is then that of the centre; none: 0",
     )
-    width: float = setting(1.0, "standard deviation of the prior", at_least=1e-6, limit=1e6)
+    width: float | None = setting(
+        1.0,
+        "standard deviation of the prior; none: such that forces vary as much as those of the centre are wrong",
+        at_least=1e-6,
+        limit=1e6,
+    )
+    relative: bool = setting(
+        False,
+        "widths are fractions of the RMS of each array of weights of the centre (of a posterior: of its spread over "
+        "samples); noise heads have width 1",
+    )
     group_widths: dict[str, float] = setting(
         {},
         "standard deviation of single parameter groups, such as {readout: 0.1, layer0: 0.5}",
         at_least=1e-6,
         limit=1e6,
+    )
+    baseline: str | None = setting(
+        None,
+        "engine whose energies, forces and stress the network corrects: zbl, d3bj/pbe, gfn2-xtb, emt, a sum such as "
+        "zbl+d4/pbe; kept in the posterior and added to its predictions; none: no engine",
+    )
+    baseline_settings: dict[str, float] = setting(
+        {}, "numbers for that engine, such as {charge: 1}", at_least=-1e9, limit=1e9
     )
 
 
@@ -293,6 +313,8 @@ _PAPER = {
     "sampler": {"integrator": "paper"},
     "cycles": {"kind": "rise_and_fall", "length": 50_000, "peak": 1e-3},
 }
+TUNE = "tune"
+"""The preset around a network that was trained elsewhere."""
 PRESETS: dict[str, dict[str, Any]] = {
     # a few minutes on two CPU cores: `make demo`
     "quick": {
@@ -325,6 +347,14 @@ PRESETS: dict[str, dict[str, Any]] = {
             "balance": BALANCE,
         },
         "cycles": {"length": 2_000, "batch_size": 8},
+    },
+    # few frames and a network that was trained elsewhere (`--from`): minutes on two CPU cores
+    TUNE: {
+        "chains": 4,
+        "samples": 8,
+        "prior": {"width": None, "relative": True},
+        "burn_in": {"steps": 600, "batch_size": 4, "initial": 4e-3, "final": 1e-4, "decay": "linear"},
+        "cycles": {"length": 60, "batch_size": 4},
     },
     # the paper's settings (appendix A.3): 1.35 million steps
     "paper-rmd17": merge(

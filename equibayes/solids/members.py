@@ -137,8 +137,17 @@ class PosteriorMembers:
                 atoms = jobs[number][1]
                 first, end = end, end + len(atoms)
                 total = float(energy[row, column]) + self.posterior.reference.total(atoms.numbers)
-                found[number] = State(total, forces[row, first:end].copy(), full_to_voigt(stress[row, column]))
+                state = State(total, forces[row, first:end].copy(), full_to_voigt(stress[row, column]))
+                found[number] = self._corrected(state, atoms)
         return found
+
+    def _corrected(self, state: State, atoms: Atoms) -> State:
+        """With what the networks correct."""
+        if self.posterior.baseline is None:
+            return state
+        own = self.posterior.baseline.label(Structure(atoms.numbers, atoms.positions, atoms.cell.array, atoms.pbc))
+        stress = np.full(6, np.nan) if own.stress is None else full_to_voigt(own.stress)
+        return State(state.energy + own.energy, state.forces + own.forces, state.stress + stress)
 
 
 def edges_of(graph: Graph) -> int:

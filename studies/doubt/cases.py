@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from equibayes.data import Dataset, read
-from equibayes.data.extxyz import read_exact, write_exact
 from equibayes.data.structures import Structure
-from equibayes.files import make_folder
+from equibayes.files import make_folder, write_atomically
 from equibayes.labelling.calculator import LabellerCalculator
 from equibayes.labelling.labellers import Labeller
 from equibayes.learning.propose import bare
@@ -79,12 +78,12 @@ class Kept:
 
     def __call__(self, name: str, make: Callable[[], Iterable[Structure]]) -> Dataset:
         """Structures from the file, or made and labelled; their energies and forces are those of the engine."""
-        path = self.folder / f"{name.replace(' ', '-')}.xyz"
+        path = self.folder / f"{name.replace(' ', '-')}.npz"
         if not path.exists():
             structures = list(make())
-            write_exact(path, labelled(self.engine, watched(structures, what=name, total=len(structures))))
-        found = read_exact(path)
-        return Dataset(list(found), name)
+            found = Dataset(labelled(self.engine, watched(structures, what=name, total=len(structures))), name)
+            write_atomically(path, found.save_npz)
+        return read(path)
 
 
 def _molecule(name: str, kept: Kept, data: Path | None) -> Case:

@@ -43,7 +43,7 @@ def bond_scans(structure: Structure, points: int = POINTS) -> list[Structure]:
     found, done = [], set()
     for i, j in bonds(structure):
         kind = tuple(sorted((symbol(int(structure.numbers[i])), symbol(int(structure.numbers[j])))))
-        moved = _fragment(structure, i, j)
+        moved = fragment(structure, i, j)
         if kind in done or moved is None:
             continue
         done.add(kind)
@@ -57,7 +57,7 @@ def bond_scans(structure: Structure, points: int = POINTS) -> list[Structure]:
     return found
 
 
-def _fragment(structure: Structure, i: int, j: int) -> list[int] | None:
+def fragment(structure: Structure, i: int, j: int) -> list[int] | None:
     """The atoms on the side of j when the bond i-j is cut; None in a ring."""
     pairs = [set(pair) for pair in bonds(structure) if set(pair) != {i, j}]
     side = {j}

@@ -1,14 +1,18 @@
 """Silicon labelled with Tersoff's potential: dynamics of the perfect crystal to learn from, and other arrangements.
 
-The parameters are those of Tersoff 1988 (Phys. Rev. B 37, 6991).
+The parameters are those of Tersoff 1989 (Phys. Rev. B 39, 5566), the program is matscipy.
 """
 
+import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from ase import Atoms
 from ase.build import bulk, diamond100, diamond111
-from ase.calculators.tersoff import Tersoff, TersoffParameters
+from matscipy.calculators.manybody import Manybody
+from matscipy.calculators.manybody.explicit_forms import TersoffBrenner
+from matscipy.calculators.manybody.explicit_forms.tersoff_brenner import Tersoff_PRB_39_5566_Si_C
 
 from equibayes.data.structures import Structure
 from equibayes.labelling.calculator import LabellerCalculator
@@ -24,15 +28,16 @@ STEPS = 15
 """Of 1 fs between frames."""
 
 
-class Silicon(Tersoff):
+class Silicon(Manybody):
     """The engine: `studies.doubt.silicon:Silicon`."""
 
     def __init__(self) -> None:
-        own = TersoffParameters(
-            m=3.0, gamma=1.0, lambda3=1.3258, c=4.8381, d=2.0417, h=0.0, n=22.956, beta=0.33675, lambda2=1.3258,
-            B=95.373, R=3.0, D=0.2, lambda1=3.2394, A=3264.7,
-        )  # fmt: skip
-        super().__init__({("Si", "Si", "Si"): own})
+        super().__init__(**TersoffBrenner(Tersoff_PRB_39_5566_Si_C))
+
+    def calculate(self, *arguments: Any, **options: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of numpy, about atoms without neighbours
+            super().calculate(*arguments, **options)
 
 
 ENGINE = f"{__name__}:{Silicon.__name__}"
@@ -89,9 +94,8 @@ def surfaces(rng: np.random.Generator) -> list[Structure]:
 
 def phases(rng: np.random.Generator) -> list[Structure]:
     """Other crystals at their usual volumes, displaced by 0.05 Å."""
-    tin = Atoms("Si4", scaled_positions=[[0, 0, 0], [0.5, 0.5, 0.5], [0, 0.5, 0.25], [0.5, 0, 0.75]])
-    tin.set_cell([4.69, 4.69, 2.58], scale_atoms=True)
-    tin.pbc = True
+    places = [[0, 0, 0], [0.5, 0.5, 0.5], [0, 0.5, 0.25], [0.5, 0, 0.75]]
+    tin = Atoms("Si4", cell=[4.69, 4.69, 2.58], scaled_positions=places, pbc=True)
     named = {
         "beta tin": tin * (2, 2, 3),
         "fcc": bulk("Si", "fcc", a=3.87, cubic=True) * (2, 2, 2),

@@ -26,6 +26,8 @@ from studies.shared.results import provenance, read_json, save_json
 from studies.shared.runs import SmallNetwork, resampled, sampled_all
 
 CONTROL = "random"
+COLD = "ensemble-"
+"""Before the name of a selection: by a deep ensemble, chains at temperature 0."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ REDUCED = Study(
     kinds=("bald", CONTROL), test=500, start_labels=10, per_round=10, rounds=5, chains=6,
     first=3000, warm=1500, features=16, layers=2, radial_depth=1,
 )  # fmt: skip
+SHIFTED = Study(
+    kinds=("bald", "sigma", "novelty", CONTROL, f"{COLD}sigma", f"{COLD}{CONTROL}"), start_labels=20, per_round=20,
+    rounds=6, chains=4, first=4000, warm=3000, layers=2, radial_depth=1, noise_free=0.9, mass="matrix",
+)  # fmt: skip
+"""For `cases.py`."""
 QUICK = Study(
     seeds=2, pool=60, test=20, start_labels=8, per_round=8, rounds=2, chains=3, first=60, warm=30, features=4, layers=1,
 )  # fmt: skip
@@ -64,13 +71,15 @@ OPEN = ("seeds", "kinds")
 
 @dataclass(frozen=True)
 class Frames:
-    """Pool and test set: the first frames of the official first split, none of the test frames in the pool."""
+    """Pool and test set.  start: from how many frames of the pool the first labels are drawn (None: from all)."""
 
     pool: Dataset
     test: Dataset
+    start: int | None = None
 
     @classmethod
     def of(cls, path: str, study: Study) -> "Frames":
+        """The first frames of the official first split, none of the test frames in the pool."""
         options: dict[str, Any] = {"energy_unit": "kcal/mol"}
         pool = read(f"{path}@train_01", **options)[: study.pool]
         known = {structure.geometry_digest(): number for number, structure in enumerate(pool)}
@@ -90,8 +99,12 @@ class Run:
     ) -> None:
         self.study, self.kind, self.seed, self.frames, self.device = study, kind, seed, frames, device
         self.config = study.config(seed)
+        self.select, cold = kind.removeprefix(COLD), kind.startswith(COLD)
+        if cold:
+            self.config = replace(self.config, sampler=replace(self.config.sampler, temperature=0.0))
         # the first posterior does not depend on the selection
-        self.shared, self.own = make_folder(work / f"start-{seed}"), make_folder(work / f"{kind}-{seed}")
+        start = f"start-{COLD if cold else ''}{seed}"
+        self.shared, self.own = make_folder(work / start), make_folder(work / f"{kind}-{seed}")
         self.record = make_folder(output / "runs") / f"{kind}-{seed}.json"
 
     def go(self, commit: str | None) -> None:
@@ -141,20 +154,20 @@ class Run:
         study, pool, seed = self.study, self.frames.pool, [self.seed, number]
         known = set(labelled)
         candidates = [index for index in range(len(pool)) if index not in known]
-        if before is None:
-            return [
-                choice.index for choice in select_structures("random", candidates, study.start_labels, seed=seed)
-            ], None
-        if self.kind == CONTROL:
-            return [choice.index for choice in select_structures(CONTROL, candidates, study.per_round, seed=seed)], None
+        if before is None or self.select == CONTROL:
+            count = study.start_labels if before is None else study.per_round
+            among = candidates[: self.frames.start] if before is None else candidates
+            return [choice.index for choice in select_structures(CONTROL, among, count, seed=seed)], None
         left = [pool[index] for index in candidates]
         found = dict(zip(candidates, predict(before, left, members=True, device=self.device)))
         points: dict[str, Any] = {}
-        if self.kind == "diversity":
+        if self.select == "diversity":
             points["points"] = descriptors(before, left, self.device)
             points["known_points"] = descriptors(before, [pool[index] for index in labelled], self.device)
         predictions = [found.get(index) for index in range(len(pool))]
-        chosen = select_structures(self.kind, candidates, study.per_round, predictions=predictions, seed=seed, **points)  # type: ignore[arg-type]
+        chosen = select_structures(
+            self.select, candidates, study.per_round, predictions=predictions, seed=seed, **points
+        )  # type: ignore[arg-type]
         sigma = float(np.sqrt(np.mean([np.square(p.forces_std).mean() for p in found.values()])))
         return [choice.index for choice in chosen], sigma
 
@@ -165,7 +178,7 @@ class Run:
         train = Dataset([*first, *(self.frames.pool[i] for i in labelled[self.study.start_labels :])], first.name)
         if before is None:
             return sampled_all(train, none, self.config, path, device=self.device)
-        settings = self.study.warm_start(initial=0.5)
+        settings = self.study.warm_start(initial=0.5, decay="linear" if self.study.noise_free else "exponential")
         return resampled(before, train, self.config, settings, path, held_back=none, device=self.device)
 
 

@@ -71,6 +71,9 @@ class _Judge:
         predicted = [each[0] for each in predict_each(own, self.judged.structures, [k], device=self.device)]
         raw = collect(self.judged.name, k, self.judged.structures, predicted)
         values = {"raw": measured(raw)}
+        if k == len(self.posterior):
+            # σ of novel atoms is raised by a fixed rule (posterior/floor.py), whatever the samples say
+            values["without_floor"] = judged_by(replace(own, novelty=None), self.judged, self.device)
         if len(self.held_back) >= 10:
             held = [each[0] for each in predict_each(own, self.held_back.structures, [k], device=self.device)]
             calibration = with_calibration(own, self.held_back, {k: held}).calibration

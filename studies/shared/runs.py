@@ -20,7 +20,9 @@ class SmallNetwork:
     """Chains of a small network that a CPU samples in minutes; one sample per chain.
 
     first, warm  steps per chain, for the first posterior and for each that continues from it
-    final        learning rate at the end of the burn-in (None: that of the preset `quick`)
+    initial, final  learning rates of the burn-in (None: those of the preset `quick`)
+    noise_free   first fraction of the burn-in without noise and prior
+    mass         of the sampler
     """
 
     chains: int = 4
@@ -32,11 +34,14 @@ class SmallNetwork:
     radial_width: int | None = None
     network: str = "small"
     batch_size: int | None = None
+    initial: float | None = None
     final: float | None = None
+    noise_free: float = 0.9
+    mass: str = "matrix"
 
     def config(self, seed: int) -> SampleConfig:
-        burn_in = {"steps": self.first, "freeze_mass": 0.5, "noise_free": 0.0}
-        for name in ("batch_size", "final"):
+        burn_in: dict[str, Any] = {"steps": self.first, "epochs": None, "noise_free": self.noise_free}
+        for name in ("batch_size", "initial", "final"):
             if getattr(self, name) is not None:
                 burn_in[name] = getattr(self, name)
         values: dict[str, Any] = {
@@ -51,12 +56,15 @@ class SmallNetwork:
                 "radial_mlp_depth": self.radial_depth,
             },
             "burn_in": burn_in,
+            "sampler": {"mass": self.mass},
             "output": {"validations": 0},
         }
         return sample_config("quick", self.network, values)
 
     def warm_start(self, **changes: Any) -> ResampleSettings:
-        return ResampleSettings(burn_in=self.warm / self.first, **changes)
+        """Of the same kind as the first run."""
+        known = {"noise_free": self.noise_free} if self.noise_free else {}
+        return ResampleSettings(burn_in=self.warm / self.first, **known, **changes)
 
 
 def sampled(

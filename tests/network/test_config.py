@@ -45,6 +45,8 @@ def test_presets():
         ({"num_layers": 0}, "num_layers"),
         ({"radial_mlp_depth": 0}, "radial_mlp_depth"),
         ({"polynomial_cutoff_p": 1}, "polynomial_cutoff_p=1"),
+        ({"xplor_on": 4.0}, "xplor_on=4.0: must be below network.r_max=4.0"),
+        ({"self_connection": "none"}, "self_connection=none"),
         ({"num_features": [4, 4]}, "needs l_max \\+ 1 = 3 numbers"),
         ({"num_features": 0}, "must be at least 1"),
         ({"model_dtype": "float16"}, "must be one of float32, float64"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from equibayes.network.harmonics import L_MAX, edge_geometry, polynomial_cutoff, radial_basis
+from equibayes.network.harmonics import L_MAX, edge_geometry, polynomial_cutoff, radial_basis, xplor_cutoff
 
 
 @pytest.fixture
@@ -118,3 +118,25 @@ def test_radial_basis_of_each_chain():
     for k in range(2):
         apart = radial_basis(lengths[k : k + 1], frequencies[k : k + 1], 4.0, 6)
         torch.testing.assert_close(together[k : k + 1], apart, atol=0, rtol=0)
+
+
+class TestXPLOR:
+    def test_by_hand(self):
+        """1 before it begins, 0 beyond the cutoff, and the published quotient in between, in lengths."""
+        r, on, r_max = np.array([1.0, 4.5, 4.7, 4.99, 5.0, 6.0]), 4.5, 5.0
+        quotient = (r_max**2 - r**2) ** 2 * (r_max**2 + 2 * r**2 - 3 * on**2) / (r_max**2 - on**2) ** 3
+        expected = np.where(r < on, 1.0, np.where(r < r_max, quotient, 0.0))
+        found = xplor_cutoff(torch.from_numpy(r / r_max), on / r_max)
+        np.testing.assert_allclose(found, expected, atol=1e-13)
+
+    def test_one_derivative_is_continuous(self):
+        x = torch.tensor([0.9 - 1e-9, 0.9 + 1e-9, 1 - 1e-9, 1 + 1e-9], dtype=torch.float64, requires_grad=True)
+        (slope,) = torch.autograd.grad(xplor_cutoff(x, 0.9).sum(), x)
+        assert slope.abs().max() < 1e-6
+
+    def test_the_radial_basis_has_it(self):
+        r, on, r_max = 4.7, 4.5, 5.0
+        one, w = torch.tensor([[[r]]], dtype=torch.float64), torch.tensor([[2.3]], dtype=torch.float64)
+        found = radial_basis(one, w, r_max, 6, on)
+        expected = 2 / r_max * np.sin(np.pi * 2.3 * r / r_max) / r * float(xplor_cutoff(one / r_max, on / r_max))
+        assert found.item() == pytest.approx(expected, rel=1e-12)

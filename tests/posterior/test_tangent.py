@@ -11,9 +11,10 @@ import torch
 import equibayes
 from equibayes.data import Dataset, Structure
 from equibayes.data.reference import EnergyReference
+from equibayes.engine.rows import SIX
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.jacobian import Rows, Sight, rows_of
+from equibayes.posterior.jacobian import STRESS, Rows, Sight, rows_of
 from equibayes.posterior.sample import sample
 from equibayes.posterior.seen import marks_of, split_known
 from equibayes.posterior.subspace import Subspace
@@ -21,6 +22,7 @@ from equibayes.posterior.tangent import best_factor, refine, resident, warnings_
 from equibayes.posterior.tangent_plan import NOISES
 from tests import physics
 from tests.cli import program
+from tests.copper import copper
 from tests.runs import ethanol_frames, small_config
 
 
@@ -43,6 +45,28 @@ def plain(data: Dataset) -> Posterior:
 @pytest.fixture(scope="module")
 def refined(plain: Posterior, data: Dataset) -> Posterior:
     return refine(plain, *split_known(marks_of(plain), data), draws=2)
+
+
+@pytest.fixture(scope="module")
+def crystals() -> Dataset:
+    """Copper, every third cell without stress."""
+    return copper(24, bare=8)
+
+
+@pytest.fixture(scope="module")
+def solid(crystals: Dataset) -> Posterior:
+    """A short run on them, 16 frames to learn from."""
+    settings = {
+        "burn_in": {"steps": 300, "initial": 3e-2, "final": 1e-3, "decay": "linear", "noise_free": 0.95},
+        "network": {"model_dtype": "float64"},
+        "data": {"validation": 8},
+    }
+    return sample(crystals, small_config(settings), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def refined_solid(solid: Posterior, crystals: Dataset) -> Posterior:
+    return refine(solid, *split_known(marks_of(solid), crystals), draws=2)
 
 
 def force_error(posterior: Posterior, frames: Dataset) -> float:
@@ -84,19 +108,61 @@ def test_predictions_are_those_of_the_linear_model(refined: Posterior, data: Dat
             np.testing.assert_allclose(found, moved[own], atol=2e-4 * np.abs(moved).max())
 
 
-def test_rows_are_derivatives_by_single_weights(plain: Posterior, data: Dataset) -> None:
+@pytest.mark.parametrize("name", ["molecule", "solid"])
+def test_rows_are_derivatives_by_single_weights(name: str, request: pytest.FixtureRequest) -> None:
     """Central differences along a random direction of the weights."""
-    position = plain.samples[0]
-    frames = data.subset([0, 1])
+    posterior: Posterior = request.getfixturevalue("plain" if name == "molecule" else "solid")
+    frames: Dataset = request.getfixturevalue("data" if name == "molecule" else "crystals").subset([0, 1])
+    position = posterior.samples[0]
     direction = torch.randn(len(position), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def values(shift: float) -> np.ndarray:
-        return all_rows(plain, position + shift * direction, frames).value.numpy()
+        return all_rows(posterior, position + shift * direction, frames).value.numpy()
 
     numeric = (values(1e-5) - values(-1e-5)) / 2e-5
-    rows = all_rows(plain, position, frames).jacobian
-    exact = rows.double() @ direction[: rows.shape[1]]
+    rows = all_rows(posterior, position, frames)
+    exact = rows.jacobian.double() @ direction[: rows.jacobian.shape[1]]
     np.testing.assert_allclose(exact, numeric, rtol=1e-5, atol=1e-6 * np.abs(numeric).max())
+    # the first of the two crystals has no stress
+    assert np.bincount(rows.kind, minlength=3).tolist() == ([54, 2, 0] if name == "molecule" else [24, 2, 6])
+
+
+def six(stress: np.ndarray) -> np.ndarray:
+    """As in `LabelRows`."""
+    return np.array([stress[i, j] * (1 if i == j else np.sqrt(2)) for i, j in SIX])
+
+
+def test_labels_of_stress_are_those_of_the_likelihood(solid: Posterior, crystals: Dataset) -> None:
+    """Six numbers whose squares add up to that of the tensor, with the σ of the head for each."""
+    frame = next(structure for structure in crystals if structure.stress is not None)
+    rows = all_rows(solid, solid.samples[0], Dataset([frame]))
+    own = (rows.kind == STRESS).numpy()
+    assert (rows.label.numpy()[own] ** 2).sum() == pytest.approx((frame.stress**2).sum())
+    predicted = solid.take([0]).predict(frame)
+    np.testing.assert_allclose(rows.value[own], six(predicted.stress), rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(rows.sigma[own], predicted.stress_aleatoric[0, 0], rtol=1e-6)
+
+
+def test_stress_is_refined(solid: Posterior, refined_solid: Posterior, crystals: Dataset) -> None:
+    """With its labels errors fall, and further than by forces and energies alone; predictions are those of f + J δ."""
+
+    def error(posterior: Posterior, frames: Dataset) -> float:
+        pairs = [(p.stress, s.stress) for p, s in zip(posterior.predict(list(frames)), frames) if s.stress is not None]
+        return float(np.mean([np.abs(found - label).mean() for found, label in pairs]))
+
+    known, held = split_known(marks_of(solid), crystals)
+    bare = refine(solid, *(Dataset([replace(s, stress=None) for s in part]) for part in (known, held)), draws=2)
+    unseen = copper(20, seed=1)
+    assert error(refined_solid, known) < 0.5 * error(solid, known)
+    assert error(refined_solid, unseen) < 0.8 * min(error(solid, unseen), error(bare, unseen))
+    assert refined_solid.verdict["tangent"]["stress_sigma_factor"] > 0
+    frame = next(structure for structure in unseen)
+    rows = all_rows(refined_solid, refined_solid.samples[0], Dataset([frame]))
+    own = (rows.kind == STRESS).numpy()
+    assert refined_solid.tangent is not None
+    moved = (rows.jacobian[own].double() @ refined_solid.tangent[0][: rows.jacobian.shape[1]]).numpy()
+    found = six(refined_solid.take([0]).predict(frame).stress) - rows.value.numpy()[own]
+    np.testing.assert_allclose(found, moved, atol=2e-4 * np.abs(moved).max())
 
 
 def test_labels_are_learned(plain: Posterior, refined: Posterior, data: Dataset) -> None:
@@ -258,13 +324,22 @@ def test_a_linearisation_that_fails_is_said() -> None:
     assert not warnings_of({"held_back_force_mae": (0.04, 0.03), "relative_size": 1.3})
 
 
-def test_rows_by_the_compiled_engine(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same Jacobian in float32, up to rounding."""
-    short = {"burn_in": {"steps": 40}, "data": {"validation": 4}}
-    posterior = sample(data, small_config(short), device="cpu")
-    found = {}
+@pytest.mark.parametrize("name", ["molecule", "solid"])
+def test_rows_by_the_compiled_engine(
+    name: str, data: Dataset, crystals: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same Jacobian, values and σ in float32, up to rounding; also of some labels alone."""
+    frames = data if name == "molecule" else crystals
+    posterior = sample(frames, small_config({"burn_in": {"steps": 40}, "data": {"validation": 4}}), device="cpu")
+    found, some = {}, {}
     for engine in ("reference", "native"):
         monkeypatch.setenv("EQUIBAYES_ENGINE", engine)
-        found[engine] = all_rows(posterior, posterior.samples[0], data.subset([0, 1])).jacobian
-    difference = (found["native"] - found["reference"]).norm(dim=1) / found["reference"].norm(dim=1)
-    assert float(difference.max()) < 1e-5
+        found[engine] = all_rows(posterior, posterior.samples[0], frames.subset([0, 1]))
+        space, sight = Subspace.of(posterior.model, 100, 0), Sight(resident(posterior, frames.subset([0, 1])), 0.3)
+        some[engine] = rows_of(posterior.model, posterior.samples[0], sight, space)
+    for one, other in ((found["native"], found["reference"]), (some["native"], some["reference"])):
+        difference = (one.jacobian - other.jacobian).norm(dim=1) / other.jacobian.norm(dim=1)
+        assert float(difference.max()) < 1e-5
+        np.testing.assert_allclose(one.value, other.value, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(one.sigma, other.sigma, rtol=1e-5)
+        assert torch.equal(one.kind, other.kind)

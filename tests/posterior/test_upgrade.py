@@ -1,9 +1,9 @@
 """Files written by earlier versions load, predict and resume; each version has a stored sample in `files/`.
 
 `v1` was written by the last commit with format 1, `v1-first` by one of the first, which had fewer settings, `v2` by the
-last with posteriors of format 2, `v3` by the last with posteriors of format 3 and checkpoints of format 2, and `v4` and
-`v5` by the last with posteriors of format 4 and 5.  All are runs of 36 steps with 2 chains on bundled ethanol;
-`.posterior` is the result and `.run` the same run stopped after step 30.
+last with posteriors of format 2, `v3` by the last with posteriors of format 3 and checkpoints of format 2, and `v4`,
+`v5` and `v6` by the last with posteriors of format 4, 5 and 6.  All are runs of 36 steps with 2 chains on bundled
+ethanol; `.posterior` is the result and `.run` the same run stopped after step 30.
 """
 
 import json
@@ -75,6 +75,11 @@ def test_an_old_novelty_has_a_floor() -> None:
     header: dict[str, Any] = {"config": {}, "novelty": {}, "network": {"per_type_energy_scales": {"H": 1.0}}}
     posterior_5_to_6(header)
     assert header["novelty"] == {"force_scale": 0.0}
+
+
+@pytest.mark.parametrize("name", ["v5", "v6"])
+def test_until_format_7_networks_learned_whole_labels(name: str) -> None:
+    assert load(FILES / f"{name}.posterior").baseline is None
 
 
 def test_r_hat_of_few_draws_is_forgotten() -> None:

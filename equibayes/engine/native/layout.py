@@ -121,7 +121,11 @@ class WeightMemory:
                 rows = [layer.inputs[path.source] for path in layer.paths_to(irrep)]
                 found[f"{name}.linear_2.{irrep}"] = (1, rows, [size, *gates])
                 if irrep in layer.self_connection:
-                    found[f"{name}.self_connection.{irrep}"] = (types, [layer.inputs[irrep]], [size, *gates])
+                    found[f"{name}.self_connection.{irrep}"] = (
+                        config.self_connections,
+                        [layer.inputs[irrep]],
+                        [size, *gates],
+                    )
         for head in self.heads:
             sizes = [config.channels[0], *HIDDEN]
             for i, (inner, width) in enumerate(zip(sizes, HIDDEN)):

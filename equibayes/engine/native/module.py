@@ -116,6 +116,7 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
     numbers = {
         "LAYERS": len(layers),
         "TYPES": len(config.type_names),
+        "CONNECTIONS": config.self_connections,
         "HARMONICS": harmonics(config.l_max),
         "EDGE": width(config.l_max),
         "BESSELS": config.num_bessels,
@@ -151,6 +152,8 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
     lines += [f"constexpr long {name} = {value};" for name, value in places.items()]
     lines += [
         f"constexpr double R_MAX = {config.r_max!r};",
+        f"constexpr double XPLOR_ON = {config.xplor_on or 0.0!r};",
+        f"constexpr bool XPLOR = {'false' if config.xplor_on is None else 'true'};",
         f"constexpr float LOG_UNIT = {log(KCAL_PER_MOL)!r}f;",
     ]
     for number in range(len(layers)):

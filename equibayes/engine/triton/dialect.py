@@ -178,7 +178,7 @@ class TritonDialect(Dialect):
         return f"tl.trans({a})"
 
     def bessel(self) -> None:
-        call = "bessel_basis(unit, weights + bessel, p, valid, b, R_MAX, P, BESSELS)"
+        call = "bessel_basis(unit, weights + bessel, p, valid, b, R_MAX, P, ON, BESSELS)"
         self.write(f"value, slope, value_w, slope_w = {call}")
 
     def store_hidden(self, value: str, slope: str) -> None:

@@ -7,7 +7,7 @@ from equibayes.engine.generate.offsets import columns, harmonics
 from equibayes.network.config import NetworkConfig
 from equibayes.network.irreps import LayerPlan
 
-RADIAL = ("R_MAX", "P", "BESSELS", "FIRST_PREC", "PREC", "BLOCK")
+RADIAL = ("R_MAX", "P", "ON", "BESSELS", "FIRST_PREC", "PREC", "BLOCK")
 RADIAL_CONSTANTS = ", ".join(f"{name}: tl.constexpr" for name in RADIAL)
 
 CONVOLUTION = """

@@ -265,21 +265,34 @@ def force_on(n, gradient, pair, degree, nodes, slots, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def bessel_basis(unit, weights, p, valid, b, R_MAX: tl.constexpr, P: tl.constexpr, BESSELS: tl.constexpr):
-    """Bessel functions times the cutoff (harmonics.radial_basis), their slopes, and ∂ of both by the frequencies."""
+def bessel_basis(
+    unit, weights, p, valid, b, R_MAX: tl.constexpr, P: tl.constexpr, ON: tl.constexpr, BESSELS: tl.constexpr
+):
+    """Bessel functions times the cutoff (harmonics.radial_basis), their slopes, and ∂ of both by the frequencies.
+
+    ON: where an XPLOR cutoff begins, in units of R_MAX; negative: the polynomial cutoff.
+    """
     r = tl.load(unit + p * 4 + 3, mask=valid, other=2.0 * R_MAX)[:, None]
     x = tl.minimum(r / R_MAX, 1.0)
     used = (b < BESSELS)[None, :]
     w = 3.141592653589793 * (tl.load(weights + b, mask=b < BESSELS, other=0.0) + b + 1.0)[None, :]
-    # (1 − x)³ Σ_k (k+1)(k+2)/2 xᵏ and its derivative −p(p+1)(p+2)/2 xᵖ⁻¹ (1 − x)²; see polynomial_cutoff
-    cut = x * 0 + P * (P + 1) / 2
-    power = x * 0 + 1.0
-    for i in tl.static_range(P - 1):
-        cut = cut * x + (P - 1 - i) * (P - i) / 2
-        power = power * x
-    rest = 1.0 - x
-    cut = cut * rest * rest * rest
-    cut1 = -(P * (P + 1) * (P + 2) / 2) * power * rest * rest
+    if ON >= 0:
+        # (1 − q²)² (1 + 2q² − 3on²)/(1 − on²)³ and its derivative 12 q (1 − q²)(on² − q²)/(1 − on²)³; see xplor_cutoff
+        q = tl.maximum(x, ON)
+        rest = 1.0 - q * q
+        scale_cut = 1.0 / ((1.0 - ON * ON) * (1.0 - ON * ON) * (1.0 - ON * ON))
+        cut = rest * rest * (1.0 + 2.0 * q * q - 3.0 * ON * ON) * scale_cut
+        cut1 = 12.0 * q * rest * (ON * ON - q * q) * scale_cut
+    else:
+        # (1 − x)³ Σ_k (k+1)(k+2)/2 xᵏ and its derivative −p(p+1)(p+2)/2 xᵖ⁻¹ (1 − x)²; see polynomial_cutoff
+        cut = x * 0 + P * (P + 1) / 2
+        power = x * 0 + 1.0
+        for i in tl.static_range(P - 1):
+            cut = cut * x + (P - 1 - i) * (P - i) / 2
+            power = power * x
+        rest = 1.0 - x
+        cut = cut * rest * rest * rest
+        cut1 = -(P * (P + 1) * (P + 2) / 2) * power * rest * rest
     sine, cosine = tl.sin(w * x), tl.cos(w * x)
     scale = 2.0 / (R_MAX * R_MAX)
     value = tl.where(used, scale * sine / x * cut, 0.0)

@@ -86,11 +86,17 @@ class Jobs:
     gradients: list[Job]
 
 
-def layer_jobs(arena: LayerArena, places: WeightPlaces, number: int, types: int, tile: int, pieces: Pieces) -> Jobs:
-    """A job is one component of one irrep, one tile of columns (`tile` wide), and one piece of a sum."""
+def layer_jobs(
+    arena: LayerArena, places: WeightPlaces, number: int, connections: int, tile: int, pieces: Pieces
+) -> Jobs:
+    """A job is one component of one irrep, one tile of columns (`tile` wide), and one piece of a sum.
+
+    connections: matrices of a self-connection, of the species or one that all share.
+    """
     layer, first = arena.layer, number == 0
     before, after, after_back, before_back, gradients = [], [], [], [], []
     versions = 1 if first else 2  # the embedding does not move with the atoms
+    own_matrix = 1 if connections > 1 else 0  # whether the next species has the next matrix
     for irrep, size in layer.inputs.items():
         own = f"layer{number}.linear_1.{irrep}"
         connection = f"layer{number}.self_connection.{irrep}"
@@ -105,7 +111,8 @@ def layer_jobs(arena: LayerArena, places: WeightPlaces, number: int, types: int,
                 back = [y, row, size, places.of[own] + column * size, size] if irrep in layer.sources else [0] * 5
                 if irrep in layer.self_connection:
                     z = arena.z[irrep] + m * width
-                    back += [z, irrep.dim * width, width, places.of[connection] + column * width, size * width, width]
+                    back += [z, irrep.dim * width, width, places.of[connection] + column * width]
+                    back += [own_matrix * size * width, width]
                 # the result of the first layer goes to the embedding, which is not divided into pieces
                 back = [x + column, row, *back]
                 before_back += [back] if first else pieces.divide(back, tile, (1, 1))
@@ -124,7 +131,8 @@ def layer_jobs(arena: LayerArena, places: WeightPlaces, number: int, types: int,
                 job = [z + column, z_row, collected, row, size, places.of[own] + column, width]
                 if irrep in layer.self_connection:
                     x = arena.x[irrep] + m * inputs
-                    job += [x, irrep.dim * inputs, inputs, places.of[connection] + column, inputs * width, width]
+                    job += [x, irrep.dim * inputs, inputs, places.of[connection] + column]
+                    job += [own_matrix * inputs * width, width]
                 after += pieces.divide(job, tile, (width, width))
             for column in range(0, size, tile):
                 after_back.append([collected + column, row, z, z_row, width, places.of[own] + column * width, width])
@@ -132,8 +140,8 @@ def layer_jobs(arena: LayerArena, places: WeightPlaces, number: int, types: int,
         gradients += _tiles(tile, places.of[own], size, width, *sides, irrep.dim, -1, 2)
         if irrep in layer.self_connection:
             sides = arena.x[irrep], arena.z[irrep]
-            for kind in range(types):
-                start = places.of[connection] + kind * inputs * width
+            for kind in range(connections) if connections > 1 else (-1,):
+                start = places.of[connection] + max(kind, 0) * inputs * width
                 gradients += _tiles(tile, start, inputs, width, *sides, irrep.dim, kind, versions)
     # long jobs first, so that none is left over at the end
     gradients.sort(key=lambda job: -job[6] * job[8] * (1 if job[7] < 0 else 0.5))

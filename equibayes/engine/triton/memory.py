@@ -164,7 +164,8 @@ class Memory:
         types = len(config.type_names)
         # rows are sorted by species, but a few atoms lie in one tile together
         pieces = Pieces(self.tuning.pieces, self.apart, types if self.shape.nodes <= 2 * self.tuning.rows else 1)
-        jobs = [layer_jobs(arena, self.places, i, types, self.tile, pieces) for i, arena in enumerate(self.arenas)]
+        connections = config.self_connections
+        jobs = [layer_jobs(own, self.places, i, connections, self.tile, pieces) for i, own in enumerate(self.arenas)]
         self.before = [self._table(own.before) for own in jobs]
         self.after = [self._table(own.after) for own in jobs]
         self.after_back = [self._table(own.after_back) for own in jobs]

@@ -152,6 +152,7 @@ class Passes(Memory):
         return {
             "R_MAX": config.r_max,
             "P": config.polynomial_cutoff_p,
+            "ON": -1.0 if config.xplor_on is None else config.xplor_on / config.r_max,
             "BESSELS": config.num_bessels,
             # the slope of a Bessel function is a difference of large numbers: fewer bits would not do
             "FIRST_PREC": "tf32x3" if precision in ("tf32", "bf16x3") else precision,

@@ -61,7 +61,7 @@ def precompile(
     work = share_of_work(config, precision, chains, tuning, training=training)
     # what the kernels depend on, few of the settings of a network
     kernels = generate.kernels(config, plan_layers(config), TritonDialect)
-    constants = [config.r_max, config.polynomial_cutoff_p, len(config.type_names)]
+    constants = [config.r_max, config.polynomial_cutoff_p, config.xplor_on, len(config.type_names)]
     constants += [work[name] for name in ("chains", "precision", "training", "tuning")]
     stamp = _name([kernels, constants, work["target"], triton.__version__, _source_stamp()])
     done = code_cache() / f"compiled_{stamp}"

@@ -179,12 +179,15 @@ template <class Real> class Passes {
         }
     }
 
-    // the same with weights of the species; rows are sorted by species
+    // the first of the rows with matrix t of a self-connection: rows are sorted by species
+    long rows_of(int t) const { return CONNECTIONS == TYPES ? graph->range[t] : t * M; }
+
+    // the same with weights of the species, or with those that all share
     void typed(const List<Linear>& list, int version, long from, long to, bool adjoint) {
         float* const base = arena + version * V;
-        for (int t = 0; t < TYPES; ++t) {
-            const long low = from > graph->range[t] ? from : graph->range[t];
-            const long high = to < graph->range[t + 1] ? to : graph->range[t + 1];
+        for (int t = 0; t < CONNECTIONS; ++t) {
+            const long low = from > rows_of(t) ? from : rows_of(t);
+            const long high = to < rows_of(t + 1) ? to : rows_of(t + 1);
             if (low >= high) continue;
             for (const Linear& l : list) {
                 float* const x = base + l.in * N + low * l.dim * l.inner;
@@ -239,17 +242,17 @@ template <class Real> class Passes {
     // W̃ of all matrices of a layer, xᵀỹ + ẋᵀȳ each; tasks that write to different places
     void layer_gradient(int i, float* gradient) {
         const Layer& layer = LAYER[i];
-        const int count = layer.before.size + layer.after.size, tasks = 1 + count + TYPES * layer.connection.size;
+        const int count = layer.before.size + layer.after.size, tasks = 1 + count + CONNECTIONS * layer.connection.size;
         auto task = [&](long number) {
             if (number == 0) return radial_gradient(i, gradient);
             if (--number < layer.before.size) return matrix_gradient(layer.before.at[number], 0, N, 0, i > 0, gradient);
             if (number < count)
                 return matrix_gradient(layer.after.at[number - layer.before.size], 0, N, 0, true, gradient);
             number -= count;
-            const int type = number % TYPES;
-            const Linear& l = layer.connection.at[number / TYPES];
+            const int type = number % CONNECTIONS;
+            const Linear& l = layer.connection.at[number / CONNECTIONS];
             const long own = (long)type * l.inner * l.columns;
-            matrix_gradient(l, graph->range[type], graph->range[type + 1], own, i > 0, gradient);
+            matrix_gradient(l, rows_of(type), rows_of(type + 1), own, i > 0, gradient);
         };
         if (N > ATOM_BLOCK)
             parallel_if_long(tasks, task);

@@ -42,6 +42,28 @@ INLINE void sines(Lanes<double>::type x, Lanes<double>::type& sine, Lanes<double
     cosine = (V)((Integers)of_cosine ^ (((quarter + 1) & 2) << 62));
 }
 
+// A cutoff function of r/R_MAX and its derivative.
+template <class Real> struct Cutoff {
+    Real value, slope;
+};
+
+// (1 − x)³ Σ_k (k+1)(k+2)/2 xᵏ and −p(p+1)(p+2)/2 xᵖ⁻¹ (1 − x)²
+template <class Real> INLINE Cutoff<Real> polynomial_cutoff(Real x) {
+    constexpr int P = CUTOFF_P;
+    Real power = 1, cut = P * (P + 1) / 2;
+    for (int i = 0; i < P - 1; ++i) cut = cut * x + Real((P - 1 - i) * (P - i) / 2), power *= x;
+    const Real rest = 1 - x;
+    return {cut * (rest * rest * rest), -Real(P * (P + 1) * (P + 2) / 2) * power * rest * rest};
+}
+
+// 1 up to x = on, then (1 − x²)² (1 + 2x² − 3on²)/(1 − on²)³ and 12 x (1 − x²) (on² − x²)/(1 − on²)³
+template <class Real> INLINE Cutoff<Real> xplor_cutoff(Real x) {
+    const Real on = Real(XPLOR_ON / R_MAX), on2 = on * on, all = 1 - on2, scale = 1 / (all * all * all);
+    if (x <= on) return {1, 0};
+    const Real x2 = x * x, rest = 1 - x2;
+    return {rest * rest * (1 + 2 * x2 - 3 * on2) * scale, 12 * x * rest * (on2 - x2) * scale};
+}
+
 // Bessel functions times the cutoff (network/harmonics.py), their slopes, and the derivatives of both by the
 // frequencies, [Q, BESSEL_ROW] each.
 struct BasisRows {
@@ -61,7 +83,7 @@ template <class Real> struct Basis : BasisRows {
     }
 
     void evaluate(const Real* unit, const float* frequencies, long from, long to) {
-        constexpr int L = LANES<Real>, P = CUTOFF_P;
+        constexpr int L = LANES<Real>;
         const Real scale = 2 / (R_MAX * R_MAX);
         for (int first = 0; first < BESSEL_ROW; first += L) {
             V w, used;
@@ -71,13 +93,10 @@ template <class Real> struct Basis : BasisRows {
                 used[b] = real;
             }
             for (long q = from; q < to; ++q) {
-                Real x = unit[4 * q + 3] / Real(R_MAX), power = 1, cut = P * (P + 1) / 2;
+                Real x = unit[4 * q + 3] / Real(R_MAX);
                 x = x < 1 ? x : 1;
-                // (1 − x)³ Σ_k (k+1)(k+2)/2 xᵏ and its derivative −p(p+1)(p+2)/2 xᵖ⁻¹ (1 − x)²
-                for (int i = 0; i < P - 1; ++i) cut = cut * x + Real((P - 1 - i) * (P - i) / 2), power *= x;
-                const Real rest = 1 - x;
-                cut *= rest * rest * rest;
-                const Real cut1 = -Real(P * (P + 1) * (P + 2) / 2) * power * rest * rest, inverse = 1 / x;
+                const auto [cut, cut1] = XPLOR ? xplor_cutoff(x) : polynomial_cutoff(x);
+                const Real inverse = 1 / x;
                 V s, c;
                 sines(w * x, s, c);
                 const V by_x = s * inverse, wc = w * c * inverse;
