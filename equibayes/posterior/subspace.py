@@ -12,8 +12,6 @@ import torch
 
 from equibayes.bayes.model import StochasticModel
 
-NOT_MOVED = "_head"
-"""Ending of the groups of weights that σ depends on, not the mean."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +51,6 @@ def moving_weights(model: StochasticModel, groups: Collection[str] | None = None
     chosen = [
         torch.arange(part.start, part.stop)
         for name, part in model.layout.groups.items()
-        if not name.endswith(NOT_MOVED) and (groups is None or name in groups)
+        if name not in model.noise_networks and (groups is None or name in groups)
     ]
     return torch.cat(chosen)
