@@ -13,7 +13,6 @@ import torch
 from equibayes.bayes.model import StochasticModel
 
 
-
 @dataclass(frozen=True, eq=False)
 class Subspace:
     """
