@@ -237,6 +237,12 @@ class SampleConfig:
         "tf32 for the gradient by the weights)",
         ("float32", "tf32x3", "bf16x3", "mixed"),
     )
+    tangent: str = setting(
+        "off",
+        "end with exact inference around each chain, as equibayes refine does it; auto: on a CPU, where it uses all labels "
+        "and takes little time",
+        ("auto", "off", "on"),
+    )
     data: DataSettings = section(DataSettings, "labels and energies")
     network: NetworkConfig = section(NetworkConfig, "the NequIP network, with NequIP's names")
     prior: PriorSettings = section(PriorSettings, "the prior distribution of the weights")
