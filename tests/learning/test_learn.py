@@ -135,6 +135,15 @@ def test_warm_chains_begin_with_the_samples_before(
     assert len(begun) == 1, "from random weights where the settings say so"
 
 
+def test_rounds_between_samplings_are_learned_by_exact_inference(frames: Dataset, tmp_path: Path) -> None:
+    changes = {"resample": {"every": 2, "burn_in": 1.0}, "rounds": 3}
+    Learner(settings(**changes), Inputs(frames), Counting(frames), tmp_path, say=lambda line: None).run()
+    found = [load(tmp_path / f"round-{number:03d}/round.posterior") for number in range(4)]
+    assert [each.tangent is not None for each in found] == [False, True, False, True]
+    assert torch.equal(found[1].step, found[0].step[-2:].repeat(2))
+    assert [len(each.data["frame_marks"]) for each in found] == [6, 10, 14, 18]
+
+
 def test_refusals_cost_one_structure_each_and_are_not_asked_again(frames: Dataset, tmp_path: Path) -> None:
     labeller = Counting(frames[:POOL], refuse=(1, 7))
     _, _, words = study(frames, tmp_path, labeller, rounds=2)

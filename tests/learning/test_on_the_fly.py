@@ -11,7 +11,7 @@ import pytest
 from ase.calculators.emt import EMT
 from ase.io import read as ase_read
 
-from equibayes.data import Structure
+from equibayes.data import Dataset, Structure
 from equibayes.data.extxyz import read_exact
 from equibayes.errors import InputError
 from equibayes.labelling.labellers import Label, Refusal
@@ -52,7 +52,8 @@ def fly(folder: Path, trust: Trust, engine: Engine, steps: int = 6, frames: int 
         {"data": {"validation": 0}, "samples": 2, "burn_in": {"steps": 4}, "network": {"model_dtype": "float64"}}
     )
     posterior, conditions = load(ETHANOL), Conditions("nve", temperature=100.0)
-    oracle = LearnOnTheFly(engine, posterior, ethanol_frames(frames), config, ResampleSettings(burn_in=1.0))
+    resampling = ResampleSettings(burn_in=1.0, every=options.pop("resample_every", 1))
+    oracle = LearnOnTheFly(engine, posterior, ethanol_frames(frames), config, resampling)
     watch = Watch(trust, "label", every=options.pop("every", 10), candidate_gap=options.pop("gap", 10))
     options |= {"watch": watch, "oracle": oracle}
     calculator = Calculator(posterior, device="cpu")
@@ -102,6 +103,22 @@ def test_asks_learns_and_goes_on_from_there(tmp_path: Path) -> None:
     atoms.calc = EMT()
     expected = np.sqrt(np.square(before.forces - atoms.get_forces()).mean())
     assert result.asked[0].error == pytest.approx(expected, rel=1e-5)
+
+
+def test_labels_are_learned_between_samplings(tmp_path: Path) -> None:
+    """The first and third label by exact inference around the chains, the second by sampling."""
+    result = fly(tmp_path, Trust(1e-6, 200.0), Engine(), gap=3, every=1, resample_every=2)
+    posteriors = [load(tmp_path / f"t-md/label-{number:04d}/fly.posterior") for number in range(3)]
+    assert [each.tangent is not None for each in posteriors] == [True, False, True]
+    assert [each.verdict.get("tangent", {}).get("frames") for each in posteriors] == [9, None, 11]
+    first, second = (load(path).step for path in (ETHANOL, tmp_path / "t-md/label-0001/fly.posterior"))
+    assert posteriors[0].step[0] == first.max()
+    assert posteriors[2].step[0] == second.max()
+    assert set(marks(result.data)) <= set(posteriors[2].data["frame_marks"])
+
+
+def marks(data: Dataset) -> list[str]:
+    return [frame_mark(structure) for structure in data]
 
 
 def test_beyond_the_upper_level_it_ends_and_sends_nothing(tmp_path: Path) -> None:
