@@ -55,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--directions",
         type=int,
         metavar="M",
-        help=f"move the weights in at most M random directions (default {DIRECTIONS})",
+        help=f"move the weights of a network in at most M random directions (default {DIRECTIONS} / number of networks)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing output file")

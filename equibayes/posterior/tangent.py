@@ -45,7 +45,7 @@ from equibayes.posterior.tangent_plan import NOISES, Plan
 from equibayes.posterior.tangent_store import Draws, Store
 from equibayes.sampling.noise import NoiseKey, standard_normal
 
-DEFAULT_NOISE = 0.3
+DEFAULT_NOISE = 0.1
 FEWEST_HELD = 5
 LARGE = 1.0
 """Size of δ relative to θ that is warned about where no held-back frame shows that predictions are better."""

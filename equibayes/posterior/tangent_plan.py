@@ -14,11 +14,12 @@ from equibayes.posterior.jacobian import ROWS_AT_ONCE, Sight
 from equibayes.posterior.linear_regression import product
 from equibayes.posterior.subspace import Subspace, moving_weights
 
-DIRECTIONS = 16384
-"""At most so many random directions of the weights (measured: results/tangent)."""
+DIRECTIONS = 32768
+"""At most so many random directions of the weights, all networks together: more networks need fewer directions each
+for the same error of their mean (measured: results/tangent)."""
 LABELS = 4096
 """At most so many labels: of more, all energies and a random share of the force components of every frame."""
-NOISES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)
+NOISES = (1.0, 0.1, 0.03, 0.01, 0.001, 0.0003)
 """Candidates for λ."""
 
 
@@ -44,13 +45,15 @@ class Plan:
     def of(
         cls, posterior: Posterior, train: Dataset, directions: int | None = None, labels: int | None = None
     ) -> "Plan":
-        """directions, labels: at most so many, instead of DIRECTIONS and LABELS."""
+        """directions, labels: at most so many around each network, instead of what follows from DIRECTIONS and LABELS."""
         forces, others = count_labels(posterior, train)
         share = min(1.0, max((labels or LABELS) - others, len(train)) / forces)
         used = others + sum(max(1, round(share * 3 * len(s))) for s in train.structures)
         weights = len(moving_weights(posterior.model))
         networks = len(set(posterior.chain.tolist()))
-        return cls(networks, len(train), used, share, weights, min(directions or DIRECTIONS, weights))
+        return cls(
+            networks, len(train), used, share, weights, min(directions or max(1, DIRECTIONS // networks), weights)
+        )
 
     @property
     def few(self) -> bool:

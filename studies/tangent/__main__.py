@@ -28,8 +28,13 @@ def main() -> None:
     frames = case(options.system, options.frames, options.seed)
     if options.quick:
         frames = smaller(frames)
-    config = settings(options.network, options.mass, options.seed, 60 if options.quick else options.steps)
-    about = {name: getattr(options, name) for name in ("system", "frames", "seed", "network", "mass", "directions")}
+    config = settings(
+        options.network, options.mass, options.seed, options.chains, 60 if options.quick else options.steps
+    )
+    about = {
+        name: getattr(options, name)
+        for name in ("system", "frames", "seed", "network", "mass", "chains", "steps", "directions")
+    }
     variant = "".join(
         f"-{word}" for word, usual in ((options.network, "small"), (options.mass, "matrix")) if word != usual
     )
@@ -58,6 +63,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--methods", default=",".join(METHODS), help="in this order (default: %(default)s)")
     parser.add_argument("--network", default="small", help="default: %(default)s")
     parser.add_argument("--mass", default="matrix", help="default: %(default)s")
+    parser.add_argument("--chains", type=int, default=4, help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=5000, help="of each chain (default: %(default)s)")
     parser.add_argument("--directions", type=int, help="random directions (default: as equibayes refine)")
     parser.add_argument("--tag", default="", help="end of the name of the file")

@@ -15,7 +15,6 @@ from equibayes.run.settings import SampleConfig, sample_config
 from studies.tangent.cases import Case
 from studies.tangent.measures import measured
 
-CHAINS = 4
 METHODS = ("posterior", "refined", "ensemble-4", "ensemble-8", "ensemble-refined")
 """Of these the second defines the processor time that the others get; the first is what it begins with."""
 
@@ -39,7 +38,7 @@ class Contest:
         posterior, about = self._made(method)
         seconds = time.process_time() - begun
         if method == "posterior":
-            self.plain, self.step = posterior, seconds / (CHAINS * self._steps)
+            self.plain, self.step = posterior, seconds / (self.config.chains * self._steps)
         if method == "refined":
             assert self.plain is not None
             about["refining_seconds"] = seconds
@@ -64,18 +63,18 @@ class Contest:
         train_frames, held = self.case.train, self.case.held
         if method == "posterior":
             made = sample(train_frames, self.config, validation=held, run=Run(device="cpu"))
-            return made, {"networks": CHAINS, "steps": self._steps}
+            return made, {"networks": self.config.chains, "steps": self._steps}
         if method == "refined":
             assert self.plain is not None
-            return refine(self.plain, train_frames, held, directions=self.directions), {"networks": CHAINS}
+            return refine(self.plain, train_frames, held, directions=self.directions), {"networks": self.config.chains}
         if method.startswith("limits-"):
             assert self.plain is not None
             labels, directions = (int(word) for word in method.split("-")[1:])
             made = refine(self.plain, train_frames, held, labels=labels, directions=directions)
-            return made, {"networks": CHAINS, "labels": labels, "directions": directions}
+            return made, {"networks": self.config.chains, "labels": labels, "directions": directions}
         if method == "ensemble-refined":
-            made = self._baseline("ensemble", CHAINS, self._steps)
-            return refine(made, train_frames, held, directions=self.directions), {"networks": CHAINS}
+            made = self._baseline("ensemble", self.config.chains, self._steps)
+            return refine(made, train_frames, held, directions=self.directions), {"networks": self.config.chains}
         assert self.budget is not None
         assert self.step is not None
         networks = int(method.split("-")[1]) if method.startswith("ensemble-") else 1
@@ -93,14 +92,14 @@ class Contest:
         return train(kind, self.case.train, config, validation=self.case.held, run=Run(device="cpu"))
 
 
-def settings(network: str, mass: str, seed: int, steps: int, stress: bool = False) -> SampleConfig:
-    """Four chains of the preset `quick` with a sample each; nothing is held back from the given frames."""
+def settings(network: str, mass: str, seed: int, chains: int, steps: int) -> SampleConfig:
+    """Chains of the preset `quick` with a sample each; nothing is held back from the given frames."""
     return sample_config(
         "quick",
         network,
         {
-            "chains": CHAINS,
-            "samples": CHAINS,
+            "chains": chains,
+            "samples": chains,
             "seed": seed,
             "data": {"validation": 0},
             "sampler": {"mass": mass},
