@@ -74,7 +74,11 @@ class Potential:
         """Why the steps are made by the reference instead of this engine; None where the engine may make them."""
         if not self.fusable:
             return "the data are distributed over several processes"
-        return "frames have weights" if engine == "triton" and self.data.weight is not None else None
+        if engine != "triton":
+            return None
+        if not self.model.isotropic:
+            return f"likelihood.covariance={self.model.config.covariance}"
+        return None if self.data.weight is None else "frames have weights"
 
     @property
     def data_size(self) -> int:

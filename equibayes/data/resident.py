@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from equibayes.data.graph import Graph, graph_of, pad_graph
+from equibayes.data.rigid import DIRECTIONS, rigid_directions_of
 from equibayes.data.structures import Structure
 
 
@@ -23,12 +24,15 @@ class Labels:
     forces [G, N, 3]       eV/Å; 0 at padding atoms
     stress [G, B, 3, 3]    eV/Å³; NaN where there is no label, None where no structure of the whole set has one
     weight [G, B] float64  of each structure's log likelihood; None: all 1
+    rigid  [G, N, 3, 6]    Å/eV; directions of net force and torque (rigid.py) over the noise of the labels along them;
+                           None where no likelihood asks for them
     """
 
     energy: torch.Tensor
     forces: torch.Tensor
     stress: torch.Tensor | None = None
     weight: torch.Tensor | None = None
+    rigid: torch.Tensor | None = None
 
 
 class ResidentData:
@@ -42,10 +46,12 @@ class ResidentData:
         species_of: dict[int, int],
         reference: Sequence[float],
         stress: bool = True,
+        rigid_noise: float | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        """reference: the energy (eV) to subtract from each structure's label;  stress: false leaves its labels out."""
+        """reference: the energy (eV) to subtract from each structure's label;  stress: false leaves its labels out;
+        rigid_noise: of the labels along net force and torque, eV/Å, for labels with these directions"""
         graphs = [graph_of(structure, r_max=r_max, species_of=species_of) for structure in structures]
         atoms = max(graph.sender.shape[1] for graph in graphs)
         slots = max(graph.sender.shape[2] for graph in graphs)
@@ -58,6 +64,8 @@ class ResidentData:
         for row, structure in zip(forces, structures):
             if structure.forces is not None:
                 row[: len(structure)] = structure.forces
+        rigid = None if rigid_noise is None else _rigid(structures, atoms) / rigid_noise
+        self.rigid = None if rigid is None else rigid.to(device, dtype)
         self.energy = torch.tensor(energy, dtype=torch.float64, device=device)
         self.forces = torch.from_numpy(forces).to(device, dtype)
         self.stress = _stress(structures).to(device, dtype) if stress and has_stress(structures) else None
@@ -79,6 +87,7 @@ class ResidentData:
         other = copy(self)
         other.frames = Graph(**{f.name: getattr(self.frames, f.name)[numbers] for f in fields(Graph)})
         other.energy, other.forces, other.stress, other.weight = energy, forces, stress, None
+        other.rigid = None if self.rigid is None else self.rigid[numbers]
         return other
 
     def batch(self, indices: torch.Tensor) -> tuple[Graph, Labels]:
@@ -97,12 +106,21 @@ class ResidentData:
             volume=frames.volume[indices].flatten(1, 2),
         )
         stress, weight = (None if each is None else each[indices] for each in (self.stress, self.weight))
-        return graph, Labels(self.energy[indices], self.forces[indices].flatten(1, 2), stress, weight)
+        rigid = None if self.rigid is None else self.rigid[indices].flatten(1, 2)
+        return graph, Labels(self.energy[indices], self.forces[indices].flatten(1, 2), stress, weight, rigid)
 
 
 def has_stress(structures: Iterable[Structure]) -> bool:
     """Whether any structure has a stress to learn from."""
     return any(structure.stress_label is not None for structure in structures)
+
+
+def _rigid(structures: Sequence[Structure], atoms: int) -> torch.Tensor:
+    """[F, atoms, 3, 6]; 0 at padding atoms."""
+    found = np.zeros((len(structures), atoms, 3, DIRECTIONS))
+    for row, structure in zip(found, structures):
+        row[: len(structure)] = rigid_directions_of(structure)
+    return torch.from_numpy(found)
 
 
 def _stress(structures: Sequence[Structure]) -> torch.Tensor:

@@ -68,18 +68,26 @@ class Center:
 
     def positions(self, model: StochasticModel) -> torch.Tensor:
         """[S, P] of all parameters; heads that are not known, or not learned here, are where they start."""
-        size = model.layout.size
-        known = self.weights[:, :size]
+        known = self.weights[:, : self._known(model)]
         start = model.layout.start(1, 0, torch.float64)[:, known.shape[1] :]
         return torch.cat([known, start.expand(len(known), -1)], 1)
 
+    def _known(self, model: StochasticModel) -> int:
+        """How many weights, from the first on, are those of the same parameters."""
+        size = 0
+        for theirs, ours in zip(StochasticModel(self.network).layout.parameters, model.layout.parameters):
+            if (theirs.name, theirs.shape) != (ours.name, ours.shape):
+                break
+            size += ours.size
+        return min(size, self.weights.shape[1])
+
     def unit(self, model: StochasticModel) -> torch.Tensor:
         """[P]: what a relative width is a fraction of; 1 for heads that are not known."""
-        unit, first = torch.ones(model.layout.size, dtype=torch.float64), 0
+        unit, first, known = torch.ones(model.layout.size, dtype=torch.float64), 0, self._known(model)
         for parameter in model.layout.parameters:
             own = slice(first, first + parameter.size)
             first += parameter.size
-            if own.stop > self.weights.shape[1] or parameter.group in model.heads:
+            if own.stop > known or parameter.group in model.noise_networks:
                 continue
             rms = self.weights[:, own].square().mean().sqrt() if self.spread is None else self.spread[own]
             unit[own] = rms.clamp(min=LEAST_RMS)
@@ -91,6 +99,8 @@ def adopted(settings: NetworkConfig, center: NetworkConfig) -> NetworkConfig:
     return replace(
         center,
         stress_head=settings.stress_head,
+        covariance=settings.covariance,
+        rigid_noise=settings.rigid_noise,
         model_dtype=settings.model_dtype,
         per_type_energy_shifts=settings.per_type_energy_shifts,
     )

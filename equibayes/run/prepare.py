@@ -82,6 +82,7 @@ def _resident(
         species_of={atomic_number(name): index for index, name in enumerate(network.type_names)},
         reference=reference,
         stress=model.learns_stress,
+        rigid_noise=network.rigid_noise if network.covariance == "pair" else None,
         dtype=getattr(torch, network.model_dtype),
         device=device,
     )
@@ -134,6 +135,7 @@ def lay_out(
         raise ValueError(f"prior.center={config.prior.center}, but the network of the centre is {center}")
     if not train.weights.any():
         raise InputError(f"{train.name}: every frame to learn from has config_weight=0; give some a weight above 0")
+    config = replace(config, network=_with_covariance(config.network, config))
     if center is not None:
         _check_same_baseline(center, baseline)
         return _around(center, train, validation, config, network, reference, baseline, device)
@@ -295,13 +297,23 @@ def make_prior(prepared: Prepared, device: torch.device | str, identities: Seque
     if center is None:
         return CentredNormal(torch.zeros(layout.size, device=device, dtype=dtype), width.to(device, dtype))
     if settings.relative:
-        for head in (head for head in model.heads if head not in settings.group_widths):
+        for head in (head for head in model.noise_networks if head not in settings.group_widths):
             width[layout.groups[head]] = 1.0
         width = width * center.unit(model)
     positions = center.positions(model)
     chains = range(prepared.config.chains) if identities is None else identities
     middle = positions[0] if len(positions) == 1 else positions[[chain % len(positions) for chain in chains]]
     return CentredNormal(middle.to(device, dtype), width.to(device, dtype))
+
+
+def _with_covariance(network: NetworkConfig, config: SampleConfig) -> NetworkConfig:
+    """The network has the noise that the likelihood asks for."""
+    asked = config.likelihood.covariance
+    if network.covariance not in ("isotropic", asked):
+        raise InputError(
+            f"network.covariance={network.covariance}, but likelihood.covariance={asked}; set likelihood.covariance alone"
+        )
+    return replace(network, covariance=asked)
 
 
 def _check_same_baseline(center: Center, baseline: Baseline | None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
+from equibayes.bayes.covariance import COVARIANCES
 from equibayes.config import build, check, merge, section, setting
 from equibayes.errors import InputError, one_line
 from equibayes.network.config import PRESETS as NETWORKS
@@ -78,6 +79,18 @@ class LabelSettings:
         "the same whenever the structure is labelled. Below 1 the posterior is narrower (see docs, cold posteriors)",
         above=0,
         at_most=1,
+    )
+
+
+@dataclass(frozen=True)
+class LikelihoodSettings:
+    """The form of the noise that the network assigns to its predictions."""
+
+    covariance: str = setting(
+        "isotropic",
+        "noise of forces. isotropic: the paper's, one σ per atom; atom: a 3×3 covariance per atom; pair: also between "
+        "atoms, and none of net force and torque (see docs, trust)",
+        COVARIANCES,
     )
 
 
@@ -229,6 +242,7 @@ class SampleConfig:
     prior: PriorSettings = section(PriorSettings, "the prior distribution of the weights")
     sampler: SamplerSettings = section(SamplerSettings, "adaptive SGHMC, Algorithm 1 of the paper")
     labels: LabelSettings = section(LabelSettings, "the noise model of the labels")
+    likelihood: LikelihoodSettings = section(LikelihoodSettings, "the form of the predicted noise")
     burn_in: BurnInSettings = section(BurnInSettings, "from random weights to the posterior")
     cycles: CycleSettings = section(CycleSettings, "from one sample to the next")
     guard: GuardSettings = section(GuardSettings, "protection against divergence")

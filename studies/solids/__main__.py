@@ -142,6 +142,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         config = config_of(system, given.seed, given.set, given.network, given.quick)
         found = run(which, config, given.posteriors / f"{stem}.posterior", refined=not given.no_refine)
         about = {"system": system, "name": given.name, "seed": given.seed, "count": given.count, "set": given.set}
+        about["tune"] = given.tune
         settings = {"network": given.network, "config": config.to_dict()}
         save_json(target, about | found | settings | {"provenance": provenance(given.commit)}, indent=None)
         print(stem, _line(found), flush=True)

@@ -87,6 +87,20 @@ def test_atoms_that_meet_their_own_images():
     Case(MIXED, [selftest_cases.crystal(6, 4.0, 6), selftest_cases.crystal(2, 3.0, 7)]).check()
 
 
+@pytest.mark.parametrize("covariance", ["atom", "pair"])
+def test_covariances_of_forces(covariance):
+    """Molecules, an isolated atom, atoms that meet their own images, weights of frames, and vectors of other widths."""
+    config = replace(TINY, covariance=covariance)
+    cells = [selftest_cases.crystal(6, 4.0, 6), selftest_cases.crystal(2, 3.0, 7)]
+    weighted = [replace(frame, weight=weight) for frame, weight in zip(MOLECULES, (0.25, 3.0, 1.0))]
+    for frames in (weighted, cells):
+        Case(config, frames).check()
+    squares = Case(config, MOLECULES, objective="squares")
+    squares.check()
+    head = squares.model.layout.groups["covariance_head"]
+    assert torch.equal(squares.found().gradient[:, head], squares.flat[:, head].float()), "the prior alone"
+
+
 def test_atoms_without_any_neighbours():
     lonely = replace(selftest_cases.cluster(3, 5), positions=np.diag([0.0, 50.0, 100.0]))
     Case(TINY, [lonely, selftest_cases.cluster(1, 10)]).check()
@@ -154,7 +168,7 @@ def test_balance_of_energies_and_stress_against_forces():
 @pytest.mark.parametrize("cpu", ["avx2", "sse"])
 def test_vectors_of_other_widths(cpu, monkeypatch):
     monkeypatch.setenv("EQUIBAYES_CPU", cpu)
-    Case(TINY, MOLECULES).check()
+    Case(replace(TINY, covariance="pair"), MOLECULES).check()
 
 
 def test_same_bits_with_any_number_of_threads():
