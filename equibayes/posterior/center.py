@@ -5,10 +5,8 @@ from pathlib import Path
 
 import torch
 
-from equibayes.network.official import load_official
-from equibayes.network.pretrained import Pretrained, find
-from equibayes.network.sevennet import load_sevennet
 from equibayes.posterior.file import Posterior, load
+from equibayes.posterior.pretrained import baseline_of, file_of, is_pretrained, load_pretrained
 from equibayes.run.center import Center
 
 
@@ -20,34 +18,16 @@ def load_center(name: str | None) -> Center | None:
     """
     if name is None:
         return None
-    path, fidelity = file_of(name)
-    if path.suffix in (".pth", ".ckpt"):
+    if is_pretrained(name):
         found = load_pretrained(name)
-        return Center(name, found.config, found.weights, _digest(path), origin=found.origin)
-    if fidelity is not None:
-        load_pretrained(name)  # says that it has none
+        digest, baseline = _digest(file_of(name)[0]), baseline_of(found)
+        return Center(name, found.config, found.weights, digest, origin=found.origin, baseline=baseline)
+    path, _ = file_of(name)
     posterior = load(path)
     weights = posterior.samples[_latest_first(posterior)].double()
     return Center(
         name, posterior.network, weights, _digest(path), spread_in_chains(posterior), baseline=posterior.baseline
     )
-
-
-def load_pretrained(name: str) -> Pretrained:
-    """A network with one set of weights."""
-    path, fidelity = file_of(name)
-    _, named = find(name.partition(":")[0]) if not Path(name).exists() else (path, None)
-    if path.suffix == ".ckpt":
-        return load_official(path)
-    return load_sevennet(path, fidelity, named.origin if named else "")
-
-
-def file_of(name: str) -> tuple[Path, str | None]:
-    """The file, and the fidelity that follows a colon."""
-    if Path(name).exists():
-        return Path(name), None
-    first, _, fidelity = name.partition(":")
-    return find(first)[0], fidelity or None
 
 
 def spread_in_chains(posterior: Posterior) -> torch.Tensor | None:

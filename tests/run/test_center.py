@@ -16,7 +16,7 @@ from equibayes.network.config import NetworkConfig, preset
 from equibayes.network.nequip import NequIP
 from equibayes.posterior.center import load_center, spread_in_chains
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.sample import sample
+from equibayes.posterior.sample import sample, sample_prepared
 from equibayes.run import Run
 from equibayes.run.center import Center
 from equibayes.run.prepare import Prepared, make_prior, prepare
@@ -172,3 +172,17 @@ def test_unknown_species():
     strange = Dataset([replace(data[0], numbers=np.where(data[0].numbers == 8, 16, data[0].numbers))], "strange")
     with pytest.raises(InputError, match="S is not among the species of the pretrained network"):
         prepare(strange, config_around(), center=center)
+
+
+def test_species_that_no_frame_has_keep_the_doubt_of_the_prior():
+    """Rows of silicon are draws from the prior; those of the data are not."""
+    center = pretrained()
+    data = labelled(center, MOLECULES)
+    config = replace(config_around(), network=NetworkConfig(type_names=["H", "C", "O", "Si"]))
+    config = replace(config, burn_in=replace(config.burn_in, steps=2), cycles=replace(config.cycles, length=2))
+    prepared = prepare(data, config, center=center)
+    posterior = sample_prepared(prepared, data, Run(device="cpu"))
+    prior = make_prior(prepared, "cpu")
+    rows = prepared.model.layout.views(prior.standardised(posterior.samples))["embedding"]
+    assert float(rows[:, 3].square().mean().sqrt()) == pytest.approx(1.0, abs=0.5)
+    assert float(rows[:, :3].square().mean().sqrt()) < 0.3, "began a tenth of the width away"
