@@ -26,7 +26,7 @@ from equibayes.posterior.sample import finished, sample_chains
 from equibayes.run import Run
 from equibayes.run.chains import Chains, make_chains
 from equibayes.run.prepare import Prepared, prepare
-from equibayes.run.settings import PriorSettings, SampleConfig
+from equibayes.run.settings import SampleConfig
 from equibayes.run.state import RunState
 from equibayes.sampling.dropout import RATE, STREAM_TRAIN
 from equibayes.units import KCAL_PER_MOL
@@ -78,7 +78,7 @@ def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleCo
         config,
         chains=networks,
         samples=networks,
-        prior=PriorSettings(baseline=config.prior.baseline, baseline_settings=config.prior.baseline_settings),
+        prior=replace(config.prior, center=None, width=1.0, group_widths={}),
         sampler=replace(
             config.sampler, temperature=0.0, epsilon=POINT_EPSILON if kind == "point" else config.sampler.epsilon
         ),

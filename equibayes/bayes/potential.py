@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 
 from equibayes.bayes.balance import balanced
+from equibayes.bayes.label_noise import widened
 from equibayes.bayes.likelihood import log_likelihood, squared_errors
 from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.prior import Prior
@@ -74,7 +75,10 @@ class Potential:
         """Why the steps are made by the reference instead of this engine; None where the engine may make them."""
         if not self.fusable:
             return "the data are distributed over several processes"
-        return "frames have weights" if engine == "triton" and self.data.weight is not None else None
+        if engine != "triton":
+            return None
+        kinds = {"weights": self.data.weight, "a noise of their own": self.data.noise}
+        return next((f"frames have {name}" for name, there in kinds.items() if there is not None), None)
 
     @property
     def data_size(self) -> int:
@@ -89,7 +93,7 @@ class Potential:
     def log_likelihood(self, output: ModelOutput, graph: Graph, labels: Labels, balance: float = 0.0) -> torch.Tensor:
         """ln p of every structure, [K, B]."""
         if self.objective == "gaussian":
-            output = balanced(output, graph, balance)
+            output = balanced(widened(output, graph, labels), graph, balance)
         return OBJECTIVES[self.objective](output, graph, labels)
 
     def own(self, frames: torch.Tensor) -> torch.Tensor:

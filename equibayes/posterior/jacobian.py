@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from equibayes.bayes.label_noise import widened
 from equibayes.bayes.likelihood import stress_error
 from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.potential import Potential
@@ -76,7 +77,7 @@ def _frame_rows(
     graph, labels = data.batch(torch.tensor([[number]], device=position.device))
     atoms = graph.real[0].nonzero().flatten()
     with torch.no_grad():
-        output = model(position[None], graph)
+        output = widened(model(position[None], graph), graph, labels)
     virial = float(graph.volume[0, 0] / graph.num_atoms[0, 0])  # per atom, of a unit of stress
     known = torch.isfinite(labels.energy[0]).cpu().numpy()
     learned = np.zeros(1, bool) if labels.stress is None else stress_error(output, labels.stress)[0][0].cpu().numpy()

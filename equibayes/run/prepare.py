@@ -19,6 +19,7 @@ from equibayes.data.splits import split
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError, InputWarning
 from equibayes.labelling.baseline import Baseline
+from equibayes.labelling.pseudo import with_free_atoms, with_pseudo_labels
 from equibayes.network.config import NetworkConfig
 from equibayes.network.scales import fit_scales, force_scale, virial_scale
 from equibayes.plural import counted
@@ -119,7 +120,11 @@ def lay_out(
     if narrow := narrow_range(train):
         warnings.warn(narrow, InputWarning, stacklevel=2)
     baseline = Baseline.of(config.prior.baseline, config.prior.baseline_settings)
-    learned = taken_off(baseline, train)
+    if config.prior.free_atoms:
+        train = with_free_atoms(train)
+    if config.prior.pseudo_labels is not None:
+        train = _with_pseudo_labels(train, config)
+    learned = taken_off(baseline, train).right
     if (config.prior.center is None) != (center is None):
         raise ValueError(f"prior.center={config.prior.center}, but the network of the centre is {center}")
     if not train.weights.any():
@@ -162,6 +167,13 @@ def _ignored_stress(train: Dataset, network: NetworkConfig) -> str | None:
     if network.stress_head and not labels:
         return f"{train.name}: no frame to learn from has a stress label, though network.stress_head=true"
     return None
+
+
+def _with_pseudo_labels(train: Dataset, config: SampleConfig) -> Dataset:
+    """With frames that a cheap engine labels."""
+    prior, engine = config.prior, Baseline.of(config.prior.pseudo_labels)
+    assert engine is not None
+    return with_pseudo_labels(train, engine, prior.pseudo_frames, noise=prior.pseudo_noise, seed=config.seed)
 
 
 def taken_off(baseline: Baseline | None, data: Dataset) -> Dataset:

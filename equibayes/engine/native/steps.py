@@ -38,7 +38,8 @@ class DataView(ctypes.Structure):
     _fields_ = (
         *_fields(ctypes.c_int64, "frames atoms slots"),
         *_fields(
-            ctypes.c_void_p, "species sender reverse structure num_atoms vector energy forces volume stress weight"
+            ctypes.c_void_p,
+            "species sender reverse structure num_atoms vector energy forces volume stress weight noise",
         ),
     )
 
@@ -265,4 +266,6 @@ def view_of_data(data: ResidentData) -> tuple[Any, list[torch.Tensor]]:
         tensors["stress"] = data.stress.contiguous()
     if data.weight is not None:
         tensors["weight"] = data.weight.contiguous()
+    if data.noise is not None:
+        tensors["noise"] = data.noise.contiguous()
     return view(DataView, frames=count, atoms=atoms, slots=slots, **tensors), list(tensors.values())
