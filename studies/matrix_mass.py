@@ -67,7 +67,8 @@ def learn(
         "samples": CHAINS,
         "sampler": {"mass": mass, "temperature": 0.0},
         "burn_in": {
-            "steps": steps, "batch_size": BATCH, "initial": rate, "final": rate * DECAY, "freeze_mass": 1.0, "noise_free": 0.0,
+            "steps": steps, "epochs": None, "batch_size": BATCH, "initial": rate, "final": rate * DECAY,
+            "freeze_mass": 1.0, "noise_free": 0.0,
         },
         "output": {"validations": 1, "records": 1},
     }  # fmt: skip

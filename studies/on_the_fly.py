@@ -4,13 +4,13 @@ A first posterior is sampled from a few frames labelled by the engine; then a tr
 the engine labels 200 random frames of it.  Reported are the errors of the forces that drove the trajectory, of the last
 posterior and of the first one.
 
-    python -m studies.on_the_fly             about four minutes on one core; continues after a kill
-    python -m studies.on_the_fly --quick     a minute, to see that it runs
+    python -m studies.on_the_fly --flight small    about five minutes on one core; continues after a kill
+    python -m studies.on_the_fly --quick           a minute, to see that it runs
 """
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Flight(SmallNetwork):
     """A trajectory.  Trust levels in eV/Å, temperature in K.
 
     warm      steps per chain after each label
-    trust_lo  0: 1.3 times the median over the training frames of the first posterior's largest deviation
+    trust_lo  0: `level` times the median over the training frames of the first posterior's largest deviation
     checked   frames of the trajectory that the engine labels afterwards
     """
 
@@ -55,15 +55,22 @@ class Flight(SmallNetwork):
     start_labels: int = 30
     steps: int = 4000
     temperature: float = 300.0
-    trust_lo: float = 0.25
+    trust_lo: float = 0.0
+    level: float = 1.3
     trust_hi: float = 3.0
     gap: int = 10
     every: int = 5
     checked: int = 200
 
 
-# the network `small` and more frames to begin with; the trust level is again 1.3 times that of a typical training frame
-SMALL = Flight(start_labels=60, features=32, layers=3, radial_depth=2, trust_lo=0.0)
+FLIGHTS = {
+    "16": Flight(),
+    "small": Flight(start_labels=60, first=10_000, warm=1000, level=1.0, features=32, layers=3, radial_depth=2),
+    "medium": Flight(
+        start_labels=60, first=6000, warm=600, level=1.0, network="medium", features=32, layers=3, radial_depth=2, radial_width=64,
+    ),
+}  # fmt: skip
+"""16: 16 channels, two layers."""
 # a poor network drives the molecule apart, so the quick run has few steps
 QUICK = Flight(
     start_labels=8, first=300, warm=10, chains=2, features=8, layers=1, steps=30, temperature=100.0, trust_lo=0.3, trust_hi=50.0,
@@ -82,15 +89,15 @@ def begin(flight: Flight, labeller: Labeller, work: Path) -> tuple[Dataset, Post
     return data, sampled(data, flight.config(flight.seed), work / "start.posterior")
 
 
-def usual_level(first: Posterior, data: Dataset) -> float:
-    """Lower trust level in eV/Å: frames clearly less certain than the training frames are labelled."""
-    return 1.3 * float(np.median([Deviation.of(p.forces_std).largest for p in predict(first, data)]))
+def usual_level(flight: Flight, first: Posterior, data: Dataset) -> float:
+    """Lower trust level in eV/Å: frames less certain than the training frames are labelled."""
+    return flight.level * float(np.median([Deviation.of(p.forces_std).largest for p in predict(first, data)]))
 
 
 def fly(
     flight: Flight, data: Dataset, first: Posterior, labeller: Labeller, work: Path
 ) -> tuple[MdResult, LearnOnTheFly]:
-    trust = Trust(flight.trust_lo or usual_level(first, data), flight.trust_hi)
+    trust = Trust(flight.trust_lo or usual_level(flight, first, data), flight.trust_hi)
     oracle = LearnOnTheFly(labeller, first, data, flight.config(flight.seed), flight.warm_start())
     result = run_md(
         Calculator(first, device="cpu"),
@@ -137,13 +144,15 @@ def _rms(values: np.ndarray) -> float:
 def main() -> None:
     parser = parser_of(__doc__)
     add_quick(parser, "a minute")
-    parser.add_argument("--small", action="store_true", help="use the network `small`: seven minutes of processor time")
+    parser.add_argument("--flight", choices=list(FLIGHTS), default="small", help="network (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, help="folder for posteriors and trajectory (default: build/on-the-fly)")
     parser.add_argument("--output", type=Path, help="folder for the report (default: results/on-the-fly)")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    flight = QUICK if options.quick else SMALL if options.small else Flight()
-    work = options.work or Path("build/on-the-fly-quick" if options.quick else "build/on-the-fly")
+    name = f"{options.flight}-{options.seed}"
+    flight = QUICK if options.quick else replace(FLIGHTS[options.flight], seed=options.seed)
+    work = options.work or Path("build/on-the-fly-quick" if options.quick else f"build/on-the-fly/{name}")
     output = options.output or (work if options.quick else Path("results/on-the-fly"))
     work.mkdir(parents=True, exist_ok=True)
     begun = time.process_time()
@@ -155,7 +164,7 @@ def main() -> None:
     report = {
         "flight": asdict(flight),
         "engine": engine,
-        "trust_lo": flight.trust_lo or usual_level(first, data),
+        "trust_lo": flight.trust_lo or usual_level(flight, first, data),
         "steps_done": result.step,
         "ended": result.ended,
         "asked": result.asked,
@@ -166,7 +175,7 @@ def main() -> None:
         "cpu_seconds_of_this_call": time.process_time() - begun,
         "provenance": provenance(packages=LABELLING_PACKAGES),
     }
-    save_json(output / ("report-small.json" if options.small else "report.json"), report)
+    save_json(output / ("report.json" if options.quick else f"{name}.json"), report)
     print(json.dumps({name: report[name] for name in ("steps_done", "ended", "asked", "checked")}, indent=1))
 
 

@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "samples": 4,
         "data": {"validation": 0},
         "sampler": {"mass": "matrix"},
-        "burn_in": {"steps": 60 if given.quick else given.steps},
+        "burn_in": {"steps": 60 if given.quick else given.steps, "epochs": None, "initial": 3e-2, "final": 1e-4},
         "output": {"validations": 0},
     }
     config = sample_config("quick", given.network, values, parse_overrides(given.set))

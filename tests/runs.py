@@ -25,8 +25,10 @@ SMALL: dict[str, Any] = {
     "samples": 4,
     "data": {"validation": 4},
     # all of the schedule, so that nothing here changes when a preset is tuned
+    "sampler": {"mass": "diagonal"},
     "burn_in": {
         "steps": 40,
+        "epochs": None,
         "batch_size": 4,
         "initial": 1e-2,
         "final": 1e-5,

@@ -21,12 +21,13 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.graph import Graph
 from equibayes.data.resident import Labels, ResidentData
 from equibayes.errors import InputError
+from equibayes.posterior.center import load_center
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import finished, sample_chains
 from equibayes.run import Run
 from equibayes.run.chains import Chains, make_chains
 from equibayes.run.prepare import Prepared, prepare
-from equibayes.run.settings import SampleConfig
+from equibayes.run.settings import PriorSettings, SampleConfig
 from equibayes.run.state import RunState
 from equibayes.sampling.dropout import RATE, STREAM_TRAIN
 from equibayes.units import KCAL_PER_MOL
@@ -49,7 +50,8 @@ def train(
     if kind not in KINDS:
         raise InputError(f"baseline '{kind}' does not exist; choose one of {', '.join(KINDS)}")
     run = run or Run()
-    prepared = prepare(data, baseline_config(kind, config, len(data) - config.data.validation), validation)
+    own = baseline_config(kind, config, len(data) - config.data.validation)
+    prepared = prepare(data, own, validation, load_center(own.prior.center), run.on)
     chains = baseline_chains(kind, prepared, data, run.on)
 
     def finish(state: RunState) -> Posterior:
@@ -78,7 +80,7 @@ def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleCo
         config,
         chains=networks,
         samples=networks,
-        prior=replace(config.prior, center=None, width=1.0, group_widths={}),
+        prior=_start_of(config.prior),
         sampler=replace(
             config.sampler, temperature=0.0, epsilon=POINT_EPSILON if kind == "point" else config.sampler.epsilon
         ),
@@ -90,6 +92,16 @@ def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleCo
             early=0.0,
         ),
     )
+
+
+POTENTIALS = ("baseline", "baseline_settings", "free_atoms", "pseudo_labels", "pseudo_frames", "pseudo_noise")
+"""Settings of the prior that are about potentials, not weights."""
+
+
+def _start_of(prior: PriorSettings) -> PriorSettings:
+    """Without a prior; what is left is the network that was trained elsewhere, where it begins, and the baseline."""
+    own = prior if prior.center is not None else PriorSettings()
+    return replace(own, **{name: getattr(prior, name) for name in POTENTIALS})
 
 
 def _finish(kind: str, prepared: Prepared, chains: Chains, state: RunState, samples: int) -> Posterior:

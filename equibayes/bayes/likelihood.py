@@ -2,6 +2,7 @@
 
     ln p(y | x, θ) = ln N(E; μ_E, σ_E²) + Σ_i Σ_a ln N(F_ia; μ_F,ia, σ_F,i²) + Σ_c ln N(S_c; μ_S,c, σ_S²)
 
+with a covariance in place of σ_F,i² where the settings ask for one (covariance.py),
 *summed* over the 3n force components, the energy and the six components of the stress of a configuration.  Averaging
 over them would temper the posterior by a factor of about 3n + 1: all weights would be sampled as if there were that
 much less data.
@@ -15,6 +16,7 @@ from math import log, pi, sqrt
 
 import torch
 
+from equibayes.bayes import covariance
 from equibayes.bayes.model import ModelOutput
 from equibayes.data.graph import Graph
 from equibayes.data.resident import Labels
@@ -28,15 +30,23 @@ def log_likelihood(output: ModelOutput, graph: Graph, labels: Labels) -> torch.T
     """ln p per structure, [K, B] float64, of the labels that there are: energy or stress may be missing (NaN)."""
     known = ~torch.isnan(labels.energy)
     energy = gaussian_log_density(labels.energy.nan_to_num() - output.energy, output.log_sigma_energy.double())
-    forces = gaussian_log_density(labels.forces - output.forces, output.log_sigma_forces[..., None])
-    # padding atoms belong to no structure and drop out of the sum
-    total = torch.where(known, energy, 0.0) + sum_over_structures(forces.sum(-1).double(), graph)
+    total = torch.where(known, energy, 0.0) + forces_log_density(output, graph, labels)
     if labels.stress is None:
         return total
     learned, error = stress_error(output, labels.stress)
     log_sigma = output.log_sigma_stress.nan_to_num().double()
     stress = -0.5 * squared_norm(error) * torch.exp(-2 * log_sigma) - 6 * log_sigma - 3 * log(2 * pi)
     return total + torch.where(learned, stress, 0.0)
+
+
+def forces_log_density(output: ModelOutput, graph: Graph, labels: Labels) -> torch.Tensor:
+    """Of all force components of each structure, [K, B] float64."""
+    error = labels.forces - output.forces
+    if output.couplings is not None:
+        return covariance.log_density(error, output.log_sigma_forces, output.couplings, graph, labels.rigid)
+    # padding atoms belong to no structure and drop out of the sum
+    forces = gaussian_log_density(error, output.log_sigma_forces[..., None])
+    return sum_over_structures(forces.sum(-1).double(), graph)
 
 
 def stress_error(output: ModelOutput, label: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,6 +5,7 @@ from itertools import chain
 
 import torch
 
+from equibayes.bayes.covariance import COVARIANCE_HEAD, couplings, covariance_parameters
 from equibayes.bayes.heads import (
     ENERGY_HEAD,
     FORCE_HEAD,
@@ -33,6 +34,8 @@ class ModelOutput:
                                      volume, or where the model does not learn stress
     features         [K, N, C]
     invariants       [1, N, S]       scalars after every block of the first weight set (see posterior/novelty.py)
+    couplings        [K, N, D, 1 or 3] what makes the noise of forces anisotropic (see covariance.py); None where it is
+                                     isotropic
     """
 
     energy: torch.Tensor
@@ -43,6 +46,7 @@ class ModelOutput:
     log_sigma_stress: torch.Tensor
     features: torch.Tensor
     invariants: torch.Tensor
+    couplings: torch.Tensor | None = None
 
     @property
     def sigma_energy(self) -> torch.Tensor:
@@ -76,16 +80,31 @@ class StochasticModel:
         self.network = NequIP(config)
         start = {ENERGY_HEAD: start_sigma_energy, STRESS_HEAD: start_sigma_virial}
         heads = (head_parameters(name, config.channels[0], start.get(name) or start_sigma) for name in self.heads)
-        self.layout = Layout([*self.network.layout.parameters, *chain.from_iterable(heads)])
+        of_edges = covariance_parameters(config.covariance, config.channels[0])
+        self.layout = Layout([*self.network.layout.parameters, *chain.from_iterable(heads), *of_edges])
 
     @property
     def learns_stress(self) -> bool:
         return bool(self.config.stress_head)
 
     @property
+    def isotropic(self) -> bool:
+        """Whether the noise of a force is the same in all directions and independent of that of other atoms."""
+        return self.config.covariance == "isotropic"
+
+    def couplings(self, weights: Weights, features: torch.Tensor, graph: Graph) -> torch.Tensor | None:
+        """As in the output, from features [K, N, C]."""
+        return None if self.isotropic else couplings(weights, features, graph, self.config.r_max)
+
+    @property
     def heads(self) -> tuple[str, ...]:
         """Names of the noise heads; that of the stress is the last, so that other models keep their parameters."""
         return (FORCE_HEAD, ENERGY_HEAD, *((STRESS_HEAD,) if self.learns_stress else ()))
+
+    @property
+    def noise_networks(self) -> tuple[str, ...]:
+        """Groups of parameters that predict noise: the heads, and the network of edges of a covariance."""
+        return self.heads if self.isotropic else (*self.heads, COVARIANCE_HEAD)
 
     def __call__(
         self,
@@ -121,4 +140,5 @@ class StochasticModel:
                 log_sigma_stress=log_sigma_stress(weights, base.features, graph) if self.learns_stress else unknown,
                 features=base.features,
                 invariants=base.invariants,
+                couplings=self.couplings(weights, base.features, graph),
             )

@@ -77,6 +77,8 @@ class Potential:
             return "the data are distributed over several processes"
         if engine != "triton":
             return None
+        if not self.model.isotropic:
+            return f"likelihood.covariance={self.model.config.covariance}"
         kinds = {"weights": self.data.weight, "a noise of their own": self.data.noise}
         return next((f"frames have {name}" for name, there in kinds.items() if there is not None), None)
 

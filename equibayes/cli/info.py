@@ -8,10 +8,13 @@ from pathlib import Path
 from equibayes.cli.parser import add_reading_options, reading_options
 from equibayes.data import read
 from equibayes.data.summary import Summary
+from equibayes.posterior.pretrained import PretrainedSummary, is_pretrained
 from equibayes.posterior.summary import PosteriorSummary
 from equibayes.tensor_file import is_tensor_file
 
-HELP = "describe a data file or a posterior"
+AnySummary = Summary | PosteriorSummary | PretrainedSummary
+
+HELP = "describe a data file, a posterior or a pretrained network"
 DESCRIPTION = (
     "Describe a file.  Data: frames, species, labels and units, as every verb reads them.  A posterior: its data and "
     "settings, its error on held-back frames, and whether the chains agree."
@@ -24,6 +27,7 @@ examples:
   equibayes info md.npz --energy-unit kcal/mol --json
   equibayes info start.xyz                              labels may be missing; what is missing is listed
   equibayes info ethanol.posterior
+  equibayes info 7net-0                                 a pretrained network: species, weights, licence
 """
 
 
@@ -40,8 +44,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Choose by the content of the file what to explain."""
     path = Path(arguments.file)
-    summary: Summary | PosteriorSummary
-    if path.suffix == ".posterior" or is_tensor_file(path):
+    summary: AnySummary
+    if is_pretrained(arguments.file):
+        summary = PretrainedSummary(arguments.file)
+    elif path.suffix == ".posterior" or is_tensor_file(path):
         summary = PosteriorSummary(path)
     else:
         summary = read(arguments.file, require_labels=False, **reading_options(arguments)).summary()
@@ -52,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_table(summary: Summary | PosteriorSummary) -> None:
+def _print_table(summary: AnySummary) -> None:
     """A table on a terminal; plain lines into a pipe, where a table would be folded at 80 columns."""
     if not sys.stdout.isatty():
         print(summary)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from equibayes.cli.cluster import add_cluster_options, chosen_cluster
 from equibayes.cli.device import add_device_options, chosen_device
 from equibayes.cli.parser import add_number, add_reading_options
-from equibayes.cli.settings import SAMPLING, add_sampling_options, given, with_enough_samples
+from equibayes.cli.settings import SAMPLING, add_sampling_options, around, given, with_enough_samples
 from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.data import Dataset, read
 from equibayes.errors import InputError, one_line
@@ -34,6 +34,7 @@ examples:
   equibayes learn pool.xyz -o study --start labelled.xyz --labeller gfn2-xtb --budget 200 --trust-lo 0.05 --trust-hi 1
   equibayes learn start.xyz -o study --propose md --labeller gfn2-xtb md.temperature=500
   equibayes learn pool.xyz -o study --labeller pbe/def2-svp --cluster auto --label-workers 16    on a Ray cluster
+  equibayes learn pool.xyz -o study --labeller gfn2-xtb --from 7net-0        from a pretrained network
   equibayes learn study.yaml                 all settings from a file; equibayes template learn prints one
 
 Each round has a folder in FOLDER with its choice and the reasons, labels, data and posterior; learning.csv and
@@ -155,8 +156,12 @@ def study_config(arguments: argparse.Namespace) -> "LearnConfig":
     reading = given(arguments, READING)
     sampling = given(arguments, SAMPLING) | ({"data": reading} if reading else {})
     parts = {"select": given(arguments, _SELECTION), "sample": sampling, "pool": pool}
+    centre = around(arguments)
     values = merge(
-        *layers, given(arguments, (*_OPTIONS, *_LIMITS)), {name: part for name, part in parts.items() if part}
+        {"sample": centre} if centre else {},
+        *layers,
+        given(arguments, (*_OPTIONS, *_LIMITS)),
+        {name: part for name, part in parts.items() if part},
     )
     if values.get("labeller") in tuple(_ALIASES):  # a tuple: from a file it may be a list
         values["labeller"] = _ALIASES[values["labeller"]]

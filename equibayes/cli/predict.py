@@ -16,11 +16,13 @@ from equibayes.data.stream import stream
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import check_target
+from equibayes.network.pretrained import NAMES
 from equibayes.plural import counted
 from equibayes.posterior.extxyz import write_predictions
 from equibayes.posterior.file import load
 from equibayes.posterior.novelty import NO_NOVELTY, NOVELTY
 from equibayes.posterior.predict import Prediction, predict
+from equibayes.posterior.pretrained import as_posterior, load_pretrained
 from equibayes.run.progress import watched
 
 HELP = "energies, forces and stress with uncertainties, as extended xyz"
@@ -32,6 +34,7 @@ EPILOG = """\
 examples:
   equibayes predict ethanol.posterior bundled:ethanol@test -o predicted.xyz
   equibayes predict out.posterior trajectory.xyz.gz -o predicted.xyz --k 4 --interval 0.9
+  equibayes predict --from 7net-0 frames.xyz -o zero_shot.xyz    a pretrained network as it is, without σ
 
 OUT.xyz holds energy, forces (and stress of periodic structures) where ASE looks for them, and in eV and Å:
   energy_std, energy_epistemic, energy_aleatoric       in the comment line
@@ -46,9 +49,11 @@ Labels of the input are kept as REF_energy, REF_forces, REF_stress.
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("posterior", metavar="OUT.posterior", help="posterior file")
+    parser.add_argument("posterior", nargs="?", metavar="OUT.posterior", help="posterior file (not with --from)")
     parser.add_argument("data", metavar="DATA", help="file, file@split or bundled:NAME (see equibayes --help)")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.xyz", help="extended xyz file to write")
+    text = f"predict with a pretrained network, without σ: {', '.join(NAMES)} or a checkpoint"
+    parser.add_argument("--from", dest="center", metavar="NAME|FILE", help=text)
     parser.add_argument("--k", type=int, metavar="k", help="use the first k samples (default: all)")
     parser.add_argument(
         "--members", action="store_true", help="also write the predictions of every sample (…_ensemble)"
@@ -73,6 +78,10 @@ def run(arguments: argparse.Namespace) -> int:
     if level is not None and not 0 < level < 1:
         raise InputError(f"--interval {level:g}: a probability between 0 and 1 is needed, such as 0.9")
     device = chosen_device(arguments)
+    if arguments.center is not None:
+        return _zero_shot(arguments, target, device)
+    if arguments.posterior is None:
+        raise InputError("no posterior: name a file, or a pretrained network with --from")
     posterior = load(arguments.posterior)
     if arguments.k is not None:
         posterior = posterior.subset(arguments.k)
@@ -98,6 +107,22 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{counted(count, 'frame')} written to {target}\n{seen}")
     if posterior.novelty is None:
         print(f"note: {NO_NOVELTY}")
+    return 0
+
+
+def _zero_shot(arguments: argparse.Namespace, target: Path, device: str | None) -> int:
+    """What a pretrained network predicts by itself."""
+    given = [name for name in ("posterior", "k", "interval", "chemiscope") if getattr(arguments, name) is not None]
+    if given or arguments.members:
+        raise InputError(
+            f"--from {arguments.center}: one set of weights has no σ; leave {(given or ['members'])[0]} out"
+        )
+    model = load_pretrained(arguments.center)
+    print(f"{arguments.center}: {model.origin}" if model.origin else arguments.center)
+    frames = stream(arguments.data, **reading_options(arguments))
+    ours, theirs = tee(watched(frames.structures, frames.name, frames.total))
+    count = write_predictions(target, zip(theirs, predict(as_posterior(model), ours, device=device)), sigma=False)
+    print(f"{counted(count, 'frame')} written to {target}, without σ: sample with --from {arguments.center} for that")
     return 0
 
 

@@ -95,7 +95,7 @@ def _words(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 def _from_folder(arguments: argparse.Namespace, names: list[str], settings: list[str], folder: Path) -> bool:
     """Whether the settings are those of the run that is continued: none are given, and the run has kept them."""
-    given_here = settings or given(arguments, (*SAMPLING, *READING, "preset", "network", "validation"))
+    given_here = settings or given(arguments, (*SAMPLING, *READING, "preset", "network", "center", "validation"))
     if not arguments.resume or not (folder / CONFIG).is_file():
         return False
     if given_here and not names:

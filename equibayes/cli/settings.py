@@ -9,7 +9,8 @@ from typing import Any
 from equibayes.config import merge, parse_overrides, read_yaml
 from equibayes.data.specs import parse_spec
 from equibayes.errors import InputError
-from equibayes.run.settings import NETWORKS, PRESETS, READING, SampleConfig, sample_config
+from equibayes.network.pretrained import NAMES
+from equibayes.run.settings import NETWORKS, PRESETS, READING, TUNE, SampleConfig, sample_config
 
 SAMPLING = ("chains", "samples", "seed")
 """Options that are settings of the sampler."""
@@ -53,6 +54,8 @@ def _is_setting(word: str) -> bool:
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", choices=list(PRESETS), help="schedule and network to start from (default quick)")
     parser.add_argument("--network", choices=list(NETWORKS), help="network to use instead of the preset's")
+    text = f"a network trained elsewhere as prior: {', '.join(NAMES)}, a checkpoint, or a posterior (preset {TUNE})"
+    parser.add_argument("--from", dest="center", metavar="NAME|FILE|POSTERIOR", help=text)
     parser.add_argument("--chains", type=int, metavar="K", help="independent chains, run in parallel")
     parser.add_argument("--samples", type=int, metavar="k", help="total number of posterior samples to keep")
     parser.add_argument("--seed", type=int, metavar="S", help="seed of all random numbers (default 0)")
@@ -65,8 +68,18 @@ def effective_config(arguments: argparse.Namespace, words: list[str]) -> SampleC
         if arguments.network and "=" not in word:
             _check_network(arguments.network, layer.get("network"), word)
     options = {"data": given(arguments, READING), **given(arguments, SAMPLING)}
-    values = with_enough_samples(merge(*layers, options), arguments)
+    values = with_enough_samples(merge(around(arguments), *layers, options), arguments)
     return sample_config(arguments.preset, arguments.network, values)
+
+
+def around(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Settings of the prior for --from, which also chooses a preset where none is named."""
+    if arguments.center is None:
+        return {}
+    if arguments.network is not None:
+        raise InputError(f"--network {arguments.network}: with --from the network is that of {arguments.center}")
+    arguments.preset = arguments.preset or TUNE
+    return {"prior": {"center": arguments.center, **PRESETS[TUNE]["prior"]}}
 
 
 def given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:

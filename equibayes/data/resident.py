@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from equibayes.data.graph import Graph, graph_of, pad_graph
+from equibayes.data.rigid import DIRECTIONS, rigid_directions_of
 from equibayes.data.structures import Structure
 
 
@@ -24,6 +25,8 @@ class Labels:
     stress [G, B, 3, 3]    eV/Å³; NaN where there is no label, None where no structure of the whole set has one
     weight [G, B] float64  of each structure's log likelihood; None: all 1
     noise  [G, B] float64  eV/Å, known deviation of the forces (see data/structures.py); None: all 0
+    rigid  [G, N, 3, 6]    Å/eV; directions of net force and torque (rigid.py) over the noise of the labels along them;
+                           None where no likelihood asks for them
     """
 
     energy: torch.Tensor
@@ -31,6 +34,7 @@ class Labels:
     stress: torch.Tensor | None = None
     weight: torch.Tensor | None = None
     noise: torch.Tensor | None = None
+    rigid: torch.Tensor | None = None
 
 
 class ResidentData:
@@ -44,10 +48,12 @@ class ResidentData:
         species_of: dict[int, int],
         reference: Sequence[float],
         stress: bool = True,
+        rigid_noise: float | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        """reference: the energy (eV) to subtract from each structure's label;  stress: false leaves its labels out."""
+        """reference: the energy (eV) to subtract from each structure's label;  stress: false leaves its labels out;
+        rigid_noise: of the labels along net force and torque, eV/Å, for labels with these directions"""
         graphs = [graph_of(structure, r_max=r_max, species_of=species_of) for structure in structures]
         atoms = max(graph.sender.shape[1] for graph in graphs)
         slots = max(graph.sender.shape[2] for graph in graphs)
@@ -60,6 +66,8 @@ class ResidentData:
         for row, structure in zip(forces, structures):
             if structure.forces is not None:
                 row[: len(structure)] = structure.forces
+        rigid = None if rigid_noise is None else _rigid(structures, atoms) / rigid_noise
+        self.rigid = None if rigid is None else rigid.to(device, dtype)
         self.energy = torch.tensor(energy, dtype=torch.float64, device=device)
         self.forces = torch.from_numpy(forces).to(device, dtype)
         self.stress = _stress(structures).to(device, dtype) if stress and has_stress(structures) else None
@@ -82,6 +90,7 @@ class ResidentData:
         other.frames = Graph(**{f.name: getattr(self.frames, f.name)[numbers] for f in fields(Graph)})
         other.energy, other.forces, other.stress = energy, forces, stress
         other.weight = other.noise = None
+        other.rigid = None if self.rigid is None else self.rigid[numbers]
         return other
 
     def batch(self, indices: torch.Tensor) -> tuple[Graph, Labels]:
@@ -99,8 +108,11 @@ class ResidentData:
             num_atoms=frames.num_atoms[indices].flatten(1, 2),
             volume=frames.volume[indices].flatten(1, 2),
         )
-        rest = (None if each is None else each[indices] for each in (self.stress, self.weight, self.noise))
-        return graph, Labels(self.energy[indices], self.forces[indices].flatten(1, 2), *rest)
+        stress, weight, noise = (
+            None if each is None else each[indices] for each in (self.stress, self.weight, self.noise)
+        )
+        rigid = None if self.rigid is None else self.rigid[indices].flatten(1, 2)
+        return graph, Labels(self.energy[indices], self.forces[indices].flatten(1, 2), stress, weight, noise, rigid)
 
 
 def has_stress(structures: Iterable[Structure]) -> bool:
@@ -111,6 +123,14 @@ def has_stress(structures: Iterable[Structure]) -> bool:
 def _unless(values: Sequence[float], usual: float, device: torch.device | str) -> torch.Tensor | None:
     """[F]; None where all are the usual one."""
     return torch.tensor(values, dtype=torch.float64, device=device) if set(values) != {usual} else None
+
+
+def _rigid(structures: Sequence[Structure], atoms: int) -> torch.Tensor:
+    """[F, atoms, 3, 6]; 0 at padding atoms."""
+    found = np.zeros((len(structures), atoms, 3, DIRECTIONS))
+    for row, structure in zip(found, structures):
+        row[: len(structure)] = rigid_directions_of(structure)
+    return torch.from_numpy(found)
 
 
 def _stress(structures: Sequence[Structure]) -> torch.Tensor:

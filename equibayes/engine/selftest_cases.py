@@ -53,6 +53,8 @@ NATIVE_NETWORKS = {
     "tiny": preset("tiny", **SCALES),
     "small": preset("small", **SCALES),
     "tiny, stress": preset("tiny", stress_head=True, **SCALES),
+    "tiny, atom": preset("tiny", covariance="atom", **SCALES),
+    "tiny, pair": preset("tiny", covariance="pair", **SCALES),
     **{name: config for name, config in NETWORKS.items() if name != "paper"},
     "odd sizes": network(2, [10, 3, 2], num_bessels=5, radial_mlp_width=7, type_embed_num_features=6, **SHIFTED),
     "paper": NETWORKS["paper"],
@@ -127,5 +129,11 @@ def graph_at(frame: Structure, positions: np.ndarray, r_max: float) -> Graph:
 
 def data(frames: Sequence[Structure], config: NetworkConfig, dtype: torch.dtype, device: str) -> ResidentData:
     return ResidentData(
-        frames, r_max=config.r_max, species_of=SPECIES, reference=[0.0] * len(frames), dtype=dtype, device=device
+        frames,
+        r_max=config.r_max,
+        species_of=SPECIES,
+        reference=[0.0] * len(frames),
+        rigid_noise=0.01 if config.covariance == "pair" else None,
+        dtype=dtype,
+        device=device,
     )

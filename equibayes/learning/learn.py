@@ -169,7 +169,11 @@ class Learner:
         warm = before is not None and self.config.resample.warm
         self.say(
             f"round {current.number}: sampling with {counted(len(train), 'label')}"
-            + (", from the samples of the previous round" if warm else ", from random weights")
+            + (
+                ", from the samples of the previous round"
+                if warm
+                else f", from {self.config.sample.prior.center or 'random weights'}"
+            )
         )
         if before is None or not warm:
             center = load_center(self.config.sample.prior.center)

@@ -91,6 +91,7 @@ def resample(
             f"prior.baseline={wanted}: the posterior to continue from corrects {before.baseline}; use the same"
         )
     same_formulas = seen is None or _formulas(train) <= _formulas(seen)
+    config = with_width_of(config, before)
     prepared = lay_out(
         train,
         validation,
@@ -101,6 +102,14 @@ def resample(
     )
     data = Dataset.concatenate([train, validation])
     return sample_prepared(prepared, data, run or Run(), start=starts(before, config.chains))
+
+
+def with_width_of(config: SampleConfig, before: Posterior) -> SampleConfig:
+    """A width of the prior that was found by the errors of its centre stays when there are more data."""
+    found = before.config.get("prior", {}).get("width")
+    if config.prior.width is not None or found is None:
+        return config
+    return replace(config, prior=replace(config.prior, width=found))
 
 
 def seed_of(seed: int, train: Dataset) -> int:

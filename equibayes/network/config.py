@@ -58,6 +58,15 @@ class NetworkConfig:
     stress_head: bool | None = setting(
         None, "learn stress, with a σ of its own; none: if training frames have stress labels; false: ignore them"
     )
+    covariance: str = setting(
+        "isotropic", "noise of forces, as likelihood.covariance sets it", ("isotropic", "atom", "pair")
+    )
+    rigid_noise: float | None = setting(
+        None,
+        "eV/Å; with covariance=pair, noise of the labels along net force and torque; none: from data",
+        at_least=1e-6,
+        limit=1e6,
+    )
     model_dtype: str = setting("float32", "precision of the weights", ("float32", "float64"))
 
     def __post_init__(self) -> None:

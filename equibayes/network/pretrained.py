@@ -1,6 +1,7 @@
 """Networks that were trained elsewhere: what every importer returns, and the names by which some of them are known."""
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,24 +29,27 @@ class Pretrained:
     shifts: dict[str, float]
     origin: str = ""
 
-    def restricted(self, names: list[str]) -> "Pretrained":
+    def restricted(self, names: Sequence[str]) -> "Pretrained":
         """The same function of structures of these species alone; rows of the others are left out."""
-        known = self.config.type_names
-        if unknown := [name for name in names if name not in known]:
-            raise InputError(f"{unknown[0]} is not among the species of the pretrained network: {one_line(known)}")
-        rows = [known.index(name) for name in names]
-        changes: dict[str, object] = {"type_names": list(names)}
-        for setting in PER_TYPE:
-            value = getattr(self.config, setting)
-            changes[setting] = {name: value[name] for name in names} if isinstance(value, dict) else value
-        config = replace(self.config, **changes)  # type: ignore[arg-type]
-        weights = NequIP(self.config).layout.views(self.weights)
-        layout = NequIP(config).layout
-        for parameter in layout.parameters:
-            if parameter.per_type:
-                weights[parameter.name] = weights[parameter.name][:, rows]
-        shifts = {name: self.shifts[name] for name in names}
-        return Pretrained(config, layout.flatten(weights), shifts, self.origin)
+        config, weights = restrict(self.config, self.weights, names)
+        return Pretrained(config, weights, {name: self.shifts[name] for name in names}, self.origin)
+
+
+def restrict(config: NetworkConfig, weights: torch.Tensor, names: Sequence[str]) -> tuple[NetworkConfig, torch.Tensor]:
+    """Settings and weights [S, P] for these species alone.  What lies behind the network in a row, its heads, stays."""
+    known = config.type_names
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(f"{unknown[0]} is not among the species of the pretrained network: {one_line(known)}")
+    changes: dict[str, object] = {"type_names": list(names)}
+    for setting in PER_TYPE:
+        value = getattr(config, setting)
+        changes[setting] = {name: value[name] for name in names} if isinstance(value, dict) else value
+    chosen, layout = replace(config, **changes), NequIP(config).layout  # type: ignore[arg-type]
+    rows, views = [known.index(name) for name in names], layout.views(weights[:, : layout.size])
+    for parameter in layout.parameters:
+        if parameter.per_type:
+            views[parameter.name] = views[parameter.name][:, rows]
+    return chosen, torch.cat([layout.flatten(views), weights[:, layout.size :]], 1)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from equibayes.data.elements import symbol
 from equibayes.data.neighbors import neighbor_list
 from equibayes.data.plausibility import rms_force
 from equibayes.data.resident import has_stress
+from equibayes.data.rigid import rigid_noise
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig
@@ -22,7 +23,8 @@ MANY_ATOMS = 10
 
 def fit_scales(config: NetworkConfig, structures: Sequence[Structure]) -> NetworkConfig:
     """Fill in settings that the user left open: type_names, avg_num_neighbors, per_type_energy_scales (the RMS force
-    component), whether per-species energy shifts are sampled too, and whether stress is learned."""
+    component), whether per-species energy shifts are sampled too, whether stress is learned, and the noise of labels
+    along net force and torque."""
     changes: dict[str, object] = {}
     if not config.type_names:
         numbers = sorted({int(z) for structure in structures for z in structure.numbers})
@@ -35,6 +37,8 @@ def fit_scales(config: NetworkConfig, structures: Sequence[Structure]) -> Networ
         changes["per_type_energy_shifts_trainable"] = float(np.mean([len(s) for s in structures])) > MANY_ATOMS
     if config.stress_head is None:
         changes["stress_head"] = has_stress(structures)
+    if config.covariance == "pair" and config.rigid_noise is None:
+        changes["rigid_noise"] = rigid_noise(structures)
     return replace(config, **changes)  # type: ignore[arg-type]
 
 

@@ -56,10 +56,12 @@ ABSENT = {"_normalize_sph": False}
 """What a setting means where a file does not have it; others then have the value above."""
 
 
-def load_sevennet(path: str | Path, fidelity: str | None = None, origin: str = "") -> Pretrained:
-    """Convert a checkpoint; fidelity: of a model that has several."""
+def load_sevennet(
+    path: str | Path, fidelity: str | None = None, origin: str = "", source: str | None = None
+) -> Pretrained:
+    """Convert a checkpoint; fidelity: of a model that has several; source: what messages call it."""
     settings, state = read_sevennet(path)
-    return convert_sevennet(settings, state, fidelity, source=str(path), origin=origin)
+    return convert_sevennet(settings, state, fidelity, source=source or str(path), origin=origin)
 
 
 def convert_sevennet(

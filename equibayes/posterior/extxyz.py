@@ -31,11 +31,16 @@ from equibayes.posterior.predict import Prediction
 
 
 def write_predictions(
-    path: str | Path, predicted: Iterable[tuple[Structure, Prediction]], *, level: float | None = None
+    path: str | Path,
+    predicted: Iterable[tuple[Structure, Prediction]],
+    *,
+    level: float | None = None,
+    sigma: bool = True,
 ) -> int:
     """Write predictions one by one, in constant memory; returns how many.  The file is complete or absent.
 
     level  probability of the intervals to write, or None
+    sigma  False: means alone
     """
     written = 0
 
@@ -43,7 +48,7 @@ def write_predictions(
         nonlocal written
         with temporary.open("w", encoding="utf-8") as file:
             for structure, prediction in predicted:
-                file.write(_frame(structure, prediction, level))
+                file.write(_frame(structure, prediction, level, sigma=sigma))
                 written += 1
         if not written:
             raise InputError(f"{path}: not written, since the data hold no frames to predict")
@@ -52,18 +57,11 @@ def write_predictions(
     return written
 
 
-def _frame(structure: Structure, prediction: Prediction, level: float | None) -> str:
+def _frame(structure: Structure, prediction: Prediction, level: float | None, *, sigma: bool) -> str:
     """One frame with the keys of the table above."""
     info, arrays = labels_of(structure)
-    for name in ("std", "epistemic", "aleatoric"):
-        info[f"energy_{name}"] = getattr(prediction, f"energy_{name}")
-        arrays[f"forces_{name}"] = getattr(prediction, f"forces_{name}")
-    arrays["atom_sigma"] = np.sqrt(np.square(prediction.forces_std).mean(1))
-    if prediction.novelty is not None:
-        arrays["novelty"] = prediction.novelty
-    if prediction.stress is not None:
-        names = [*(f"stress_{name}" for name in ("std", "epistemic", "aleatoric")), "pressure_std"]
-        info |= {name: getattr(prediction, name) for name in names}
+    if sigma:
+        _add_sigma(prediction, info, arrays)
     if not prediction.energy_known:
         info["energy_up_to_a_constant"] = True
     if level is not None:
@@ -74,6 +72,18 @@ def _frame(structure: Structure, prediction: Prediction, level: float | None) ->
     if prediction.stress is not None:
         info["stress"] = prediction.stress
     return frame_text(structure, info, arrays)
+
+
+def _add_sigma(prediction: Prediction, info: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    for name in ("std", "epistemic", "aleatoric"):
+        info[f"energy_{name}"] = getattr(prediction, f"energy_{name}")
+        arrays[f"forces_{name}"] = getattr(prediction, f"forces_{name}")
+    arrays["atom_sigma"] = np.sqrt(np.square(prediction.forces_std).mean(1))
+    if prediction.novelty is not None:
+        arrays["novelty"] = prediction.novelty
+    if prediction.stress is not None:
+        names = [*(f"stress_{name}" for name in ("std", "epistemic", "aleatoric")), "pressure_std"]
+        info |= {name: getattr(prediction, name) for name in names}
 
 
 def _add_intervals(prediction: Prediction, level: float, info: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

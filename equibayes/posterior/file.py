@@ -140,11 +140,19 @@ class Posterior:
         tangent = None if self.tangent is None else self.tangent[own]
         return replace(self, samples=self.samples[own], chain=self.chain[own], step=self.step[own], tangent=tangent)
 
-    def predict(self, structures: Any, *, members: bool = False, device: torch.device | str | None = None) -> Any:
+    def predict(
+        self,
+        structures: Any,
+        *,
+        members: bool = False,
+        covariance: bool = False,
+        device: torch.device | str | None = None,
+    ) -> Any:
         """A `Prediction` for one structure (ASE atoms or ours), a list of them for a list.
 
-        members  also the prediction of every sample
-        device   cpu, cuda, …; None: a GPU if there is one
+        members     also the prediction of every sample
+        covariance  also `forces_covariance`: how errors of the forces go together
+        device      cpu, cuda, …; None: a GPU if there is one
         """
         from equibayes.posterior.predict import predict
 
@@ -153,7 +161,7 @@ class Posterior:
         ours = [s if isinstance(s, Structure) else Structure.from_atoms(s) for s in given]
         for structure in ours:
             check_geometry(structure)
-        predictions = list(predict(self, ours, members=members, device=device))
+        predictions = list(predict(self, ours, members=members, covariance=covariance, device=device))
         return predictions[0] if single else predictions
 
     def save(self, path: str | Path, *, half_precision: bool = False) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from equibayes.bayes.model import ModelOutput
 from equibayes.data.graph import Graph, concatenate, graph_of
 from equibayes.data.structures import Structure
 from equibayes.device import choose_device
@@ -25,6 +26,8 @@ from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration, Intervals, gaussian_width
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.floor import floors
+from equibayes.posterior.force_covariance import ForceCovariance, check_size, covariance_of
+from equibayes.posterior.force_noise import ForceNoise, force_noise
 from equibayes.posterior.linearised import weight_sets
 from equibayes.posterior.sampled import Sampled
 from equibayes.posterior.sigma import of_samples
@@ -43,6 +46,7 @@ class Prediction:
     pressure, pressure_std, _epistemic, _aleatoric             numbers, of −(S_xx + S_yy + S_zz)/3; None likewise
     energy_known  False where the energy holds only up to a constant (see data/reference.py)
     novelty       [n] how far each atom is from all that was learned: 1 is the edge (see novelty.py); None: not known
+    forces_covariance  with `covariance=True`: how errors of the forces go together (see force_covariance.py)
     members       with `members=True`: energies [k], forces [k, n, 3], stress [k, 3, 3] of each sample
     intervals     used by `interval` if the posterior is calibrated
 
@@ -69,6 +73,7 @@ class Prediction:
     novelty: np.ndarray | None = None
     members: dict[str, np.ndarray] | None = None
     intervals: Intervals | None = None
+    forces_covariance: ForceCovariance | None = None
 
     def __repr__(self) -> str:
         return "\n".join(f"{heading:<9} {text}" for heading, text in self._lines())
@@ -134,13 +139,16 @@ def predict(
     structures: Iterable[Structure],
     *,
     members: bool = False,
+    covariance: bool = False,
     device: torch.device | str | None = None,
 ) -> Iterator[Prediction]:
     """Predictions one after the other, for any number of structures in bounded memory.
 
-    device  cpu, cuda, …; None: a GPU if there is one
+    covariance  with `forces_covariance`, of structures of up to 256 atoms
+    device      cpu, cuda, …; None: a GPU if there is one
     """
-    for (prediction,) in predict_each(posterior, structures, [len(posterior)], members=members, device=device):
+    options: dict[str, Any] = {"members": members, "covariance": covariance, "device": device}
+    for (prediction,) in predict_each(posterior, structures, [len(posterior)], **options):
         yield prediction
 
 
@@ -150,10 +158,11 @@ def predict_each(
     ks: Sequence[int],
     *,
     members: bool = False,
+    covariance: bool = False,
     device: torch.device | str | None = None,
 ) -> Iterator[tuple[Prediction, ...]]:
     """For every structure the predictions of the first k samples, for each k of `ks`: one pass for all of them."""
-    ready = ReadyPosterior(posterior, device, k=max(ks))
+    ready = ReadyPosterior(posterior, device, k=max(ks), covariance=covariance)
     species_of, r_max = posterior.species_of, posterior.network.r_max
     pairs = ((s, graph_of(s, r_max=r_max, species_of=species_of)) for s in structures)
     yield from ready.predict_each(pairs, ks, members=members)
@@ -170,10 +179,12 @@ class ReadyPosterior:
         k: int | None = None,
         own: range | None = None,
         begun: str | None = None,
+        covariance: bool = False,
     ) -> None:
         """device: None for a GPU if there is one;  dtype: of the arithmetic (default: the network's);  k: the first k
         samples (default: all);  own: the numbers of consecutive samples instead, where others evaluate the rest;
-        begun: the engine of a simulation that goes on."""
+        begun: the engine of a simulation that goes on;  covariance: predictions have `forces_covariance`."""
+        self.covariance = covariance
         self.posterior, self.own = posterior, own or range(len(posterior) if k is None else k)
         chosen = posterior.take(own) if own else posterior.subset(len(self.own))
         sets, self.steps = chosen.samples.to(choose_device(device), dtype), None
@@ -258,8 +269,14 @@ class ReadyPosterior:
             own_mask = None if mask is None else mask[own]
             output = self.predictor.forward(weights, graph, feature_mask=own_mask)
             features = output.invariants[0] if gauge and not parts else None
-            parts.append(Sampled.of(output, gauge(features.cpu().numpy()) if gauge and features is not None else None))
+            novelty = gauge(features.cpu().numpy()) if gauge and features is not None else None
+            parts.append(Sampled.of(output, self._noise(output, graph, frames), novelty))
         return self._as_sampled(Sampled.joined(parts), frames)
+
+    def _noise(self, output: ModelOutput, graph: Graph, frames: Sequence[Structure]) -> ForceNoise:
+        if self.covariance:
+            check_size(frames)
+        return force_noise(output, graph, frames, self.posterior.network.rigid_noise, full=self.covariance)
 
     def _masks(self, frames: Sequence[Structure]) -> torch.Tensor | None:
         """Of the features of all atoms, with dropout; a sample keeps its mask, whichever samples are evaluated here."""
@@ -310,7 +327,8 @@ def _split(
     known = {key: posterior.reference.knows(numbers) for key, numbers in molecules.items()}
     energy = output.energy + np.array([reference[s.numbers.tobytes()] for s in structures])
     sigma_energy = of_samples(energy, output.sigma_energy)
-    sigma_forces = of_samples(output.forces, output.sigma_forces[:, :, None])
+    noise = output.sigma_forces
+    sigma_forces = of_samples(output.forces, noise if noise.ndim == 3 else noise[:, :, None])
     sigma_stress = output.sigma_stress if posterior.model.learns_stress else np.zeros_like(output.sigma_stress)
     of_stress = stress_sigma(output.stress, sigma_stress, None if calibration is None else calibration.stress)
     raw_energy, raw_forces, k = sigma_energy.total, sigma_forces.total, len(energy)
@@ -347,6 +365,11 @@ def _split(
             energy_known=known[structure.numbers.tobytes()],
             novelty=None if output.novelty is None else output.novelty[own].copy(),
             members=kept,
+            forces_covariance=None
+            if output.noise is None
+            else covariance_of(
+                structure, output.forces[:, own], output.noise[b], sigma_forces[own], posterior.network.rigid_noise
+            ),
             intervals=Intervals(
                 float(raw_energy[b]), raw_forces[own].copy(), calibration, k, raw_stress, _of_one(least, b, own)
             )

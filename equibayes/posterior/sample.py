@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from equibayes.bayes.prior import CentredNormal
 from equibayes.data.dataset import Dataset
+from equibayes.data.elements import atomic_number
 from equibayes.data.narrow import narrow_range
 from equibayes.data.several import Given
 from equibayes.data.structures import Structure
@@ -25,13 +27,15 @@ from equibayes.run.cluster.pool import NOT_POOLED, Pool
 from equibayes.run.frames import Validation, frames_of
 from equibayes.run.loop import run as run_chains
 from equibayes.run.origin import Origin
-from equibayes.run.prepare import Prepared, prepare
+from equibayes.run.prepare import Prepared, make_prior, prepare
 from equibayes.run.settings import SampleConfig, sample_config
 from equibayes.run.state import RunState
 from equibayes.run.store import FolderStore
 from equibayes.run.validation import mean_force_error
 from equibayes.run.verdict import judge
 
+UNSEEN = 1 << 40
+"""Added to the seed for weights that no data determine."""
 SO_FAR = "so-far.posterior"
 """In the folder of a cluster run: the posterior of all samples so far, updated whenever every chain has one more."""
 
@@ -56,8 +60,11 @@ def sample(
     if run is not None and options:
         raise TypeError(f"{', '.join(options)}: part of `run`, which is given")
     frames, apart, config = frames_of(data, validation, config or sample_config())
-    prepared = prepare(frames, config, apart, load_center(config.prior.center))
-    return sample_prepared(prepared, frames, run or Run(**options), origin=Origin.of(frames, apart))
+    run = run or Run(**options)
+    prepared = prepare(frames, config, apart, load_center(config.prior.center), run.on)
+    for note in prepared.notes:
+        run.screen.say(note)
+    return sample_prepared(prepared, frames, run, origin=Origin.of(frames, apart))
 
 
 def sample_prepared(
@@ -149,24 +156,47 @@ def gather(prepared: Prepared, state: RunState) -> Posterior:
         for chain in range(len(sample))
         if bool(kept[chain]) and not bool(state.failed[chain])
     ]
+    shot = prepared.zero_shot
     verdict, narrow = judge(state, prepared.config), narrow_range(prepared.train)
     if narrow:
         verdict["warnings"].insert(0, narrow)
     # the latest are the furthest from the start; with equal numbers from every chain
     rows = rows[-prepared.config.samples :]
+    chosen = torch.stack([row[0] for row in rows])
     return Posterior(
-        samples=torch.stack([row[0] for row in rows]),
+        samples=with_unseen_species(prepared, chosen, [row[1] for row in rows]),
         chain=torch.tensor([row[1] for row in rows]),
         step=torch.tensor([row[2] for row in rows]),
         network=prepared.network,
         reference=prepared.reference,
         config=prepared.config.to_dict(),
-        data=describe_data(prepared.train, prepared.validation),
+        data=describe_data(prepared.train, prepared.validation) | ({"zero_shot": shot} if shot else {}),
         history=state.history,
         verdict=verdict,
         engine=state.engine,
         baseline=prepared.baseline,
     )
+
+
+def with_unseen_species(prepared: Prepared, samples: torch.Tensor, chains: Sequence[int]) -> torch.Tensor:
+    """Draws from the prior in the rows of species that no training frame has, [k, P].
+
+    The likelihood does not depend on these weights, so the prior is their posterior, which short chains that begin near
+    its centre would not reach.
+    """
+    known = {int(z) for structure in prepared.train for z in structure.numbers}
+    unseen = [i for i, name in enumerate(prepared.network.type_names) if atomic_number(name) not in known]
+    if prepared.center is None or not unseen:
+        return samples
+    prior = make_prior(prepared, "cpu", chains)
+    assert isinstance(prior, CentredNormal)
+    noise = torch.randn(samples.shape, generator=torch.Generator().manual_seed(prepared.config.seed + UNSEEN))
+    layout = prepared.model.layout
+    views, drawn = (layout.views(each.clone()) for each in (samples, (prior.center + prior.width * noise).to(samples)))
+    for parameter in layout.parameters:
+        if parameter.per_type:
+            views[parameter.name][:, unseen] = drawn[parameter.name][:, unseen]
+    return layout.flatten(views)
 
 
 def describe_data(train: Dataset, validation: Dataset) -> dict[str, Any]:

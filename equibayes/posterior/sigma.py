@@ -25,7 +25,7 @@ class Sigma:
         """With floor² added to the epistemic variance."""
         return Sigma(np.hypot(self.epistemic, floor), self.aleatoric)
 
-    def __getitem__(self, which: np.ndarray) -> "Sigma":
+    def __getitem__(self, which: np.ndarray | slice) -> "Sigma":
         return Sigma(self.epistemic[which], self.aleatoric[which])
 
 

@@ -10,7 +10,7 @@ from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import UNITS, VERSION, Posterior, load, read
 from equibayes.posterior.novelty import NO_NOVELTY
 from equibayes.run.settings import SampleConfig
-from equibayes.run.stationarity import EARLIER, sentence, undefined
+from equibayes.run.stationarity import EARLIER, samples_are, sentence, undefined
 from equibayes.run.verdict import R_HAT_LIMIT
 from equibayes.units import GPA
 
@@ -125,7 +125,8 @@ def _run_lines(posterior: Posterior) -> list[Line]:
     widths = "".join(f", {group} {width:g}" for group, width in prior.group_widths.items())
     sampler = f"SGHMC ({config.sampler.integrator}, {config.sampler.mass} mass) at temperature {config.temperature:g}"
     sampler += "" if config.labels.noise == 1 else f" (label noise {config.labels.noise:g} σ²)"
-    normal = f"prior normal around {prior.center or 0}, width {prior.width:g}{widths}"
+    width = f"{prior.width or 0:g}" + (" of each array" if prior.relative else "")
+    normal = f"prior normal around {prior.center or 0}, width {width}{widths}"
     engine = f"; engine {posterior.engine}" if posterior.engine else ""
     return [("chains", f"{config.chains}, seed {config.seed}; {steps}"), ("sampler", f"{sampler}; {normal}{engine}")]
 
@@ -181,7 +182,8 @@ def _convergence_lines(posterior: Posterior) -> list[Line]:
     heat = verdict.get("temperature_rise_bound")
     bound = "" if heat is None else f"; minibatches add at most {heat:.2g}"
     kinetic = verdict.get("kinetic_temperature")
-    lines = [("convergence", agreement), ("", sentence(verdict.get("stationarity") or undefined(EARLIER)))]
+    motion = verdict.get("stationarity") or undefined(EARLIER)
+    lines = [("convergence", agreement), ("", sentence(motion)), ("", samples_are(motion))]
     if kinetic is not None:
         lines.append(("temperature", f"{kinetic:.2f} of the momenta ({target:g} is right){bound}"))
     events = verdict.get("events", [])

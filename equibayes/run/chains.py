@@ -125,7 +125,7 @@ def make_chains(
     config = prepared.config
     check_memory(config.chains if identities is None else max(identities) + 1, prepared, torch.device(device))
     about = describe_run(prepared, data, start)
-    prior = make_prior(prepared, device)
+    prior = make_prior(prepared, device, identities)
     if start is not None:
         start = checked_start(start, prepared)
         start = start if identities is None else start[list(identities)]
@@ -177,7 +177,7 @@ def start_near_center(prior: CentredNormal, key: NoiseKey) -> torch.Tensor:
     Random weights would be many widths away from a narrow prior, and a draw from a wide prior would lose what the
     centre has learned; so a tenth of the width.
     """
-    noise = standard_normal(key, 0, len(prior.center), stream=STREAM_START, dtype=prior.center.dtype)
+    noise = standard_normal(key, 0, prior.center.shape[-1], stream=STREAM_START, dtype=prior.center.dtype)
     return prior.center + START_SHARE * prior.width * noise.to(prior.center.device)
 
 

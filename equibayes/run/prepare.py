@@ -2,7 +2,9 @@
 prior."""
 
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,30 +25,20 @@ from equibayes.labelling.pseudo import with_free_atoms, with_pseudo_labels
 from equibayes.network.config import NetworkConfig
 from equibayes.network.scales import fit_scales, force_scale, virial_scale
 from equibayes.plural import counted
+from equibayes.run.center import (
+    LEAST_ENERGY_SIGMA,
+    Center,
+    adopted,
+    choose_width,
+    fit_to_rest,
+    sentences,
+    species_of,
+    zero_shot,
+)
 from equibayes.run.settings import SampleConfig
-
-# what `fit_scales` fills in
-TAKEN_FROM_DATA = ("type_names", "avg_num_neighbors", "per_type_energy_scales", "per_type_energy_shifts_trainable")
-
 
 # eV per atom above a ground state; more than the cohesion of any matter
 HIGHEST_RELATIVE = 10.0
-
-
-@dataclass(frozen=True, eq=False)
-class Center:
-    """The network that a prior is centred on, read from the file of `prior.center` by `posterior.center`.
-
-    weights   [P] float64; shorter where the file has no deviation heads, whose centre is then where they start
-    digest    SHA-256 of the file
-    baseline  what its network corrects
-    """
-
-    path: str
-    network: NetworkConfig
-    weights: torch.Tensor
-    digest: str
-    baseline: Baseline | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +47,8 @@ class Prepared:
 
     train, validation   as they were given
     baseline            whose labels are taken off where the network learns
+    zero_shot           errors of the centre, for the file
+    notes               what to tell the user before sampling begins
     """
 
     config: SampleConfig
@@ -65,18 +59,13 @@ class Prepared:
     model: StochasticModel
     center: Center | None = None
     baseline: Baseline | None = None
+    zero_shot: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def resident(self, data: Dataset, device: torch.device | str) -> ResidentData:
         """A data set on the device, with baseline and energy reference taken off."""
-        return ResidentData(
-            taken_off(self.baseline, data),
-            r_max=self.network.r_max,
-            species_of={atomic_number(name): index for index, name in enumerate(self.network.type_names)},
-            reference=[self._zero_of(structure) for structure in data],
-            stress=self.model.learns_stress,
-            dtype=getattr(torch, self.network.model_dtype),
-            device=device,
-        )
+        zeros = [self._zero_of(structure) for structure in data]
+        return _resident(taken_off(self.baseline, data), self.model, zeros, device)
 
     def _zero_of(self, structure: Structure) -> float:
         """eV; NaN for a molecule whose zero the training frames do not tell: its energy is then no label."""
@@ -84,23 +73,44 @@ class Prepared:
         return self.reference.total(structure.numbers) if known else float("nan")
 
 
+def _resident(
+    data: Dataset, model: StochasticModel, reference: list[float], device: torch.device | str
+) -> ResidentData:
+    network = model.config
+    return ResidentData(
+        data,
+        r_max=network.r_max,
+        species_of={atomic_number(name): index for index, name in enumerate(network.type_names)},
+        reference=reference,
+        stress=model.learns_stress,
+        rigid_noise=network.rigid_noise if network.covariance == "pair" else None,
+        dtype=getattr(torch, network.model_dtype),
+        device=device,
+    )
+
+
 def prepare(
-    data: Dataset, config: SampleConfig, validation: Dataset | None = None, center: Center | None = None
+    data: Dataset,
+    config: SampleConfig,
+    validation: Dataset | None = None,
+    center: Center | None = None,
+    device: torch.device | str = "cpu",
 ) -> Prepared:
     """Hold frames back, fit energy reference and scales on the rest, lay out the model.
 
     validation  frames that are held back already, none of them in `data`; data.validation must then be 0
     center      the network of prior.center, where the settings name one
+    device      where the centre is evaluated
     """
     check_forces(data)  # before frames are held back, which changes their numbers
     if validation is None:
-        return lay_out(*hold_back(data, config.data.validation, config.seed), config, center=center)
+        return lay_out(*hold_back(data, config.data.validation, config.seed), config, center=center, device=device)
     if config.data.validation:
         raise InputError(
             f"{validation.name}: frames to validate on are given, and data.validation={config.data.validation} more are to be "
             "held back; set data.validation=0"
         )
-    return lay_out(data, _without(data, validation), config, center=center)
+    return lay_out(data, _without(data, validation), config, center=center, device=device)
 
 
 def lay_out(
@@ -111,6 +121,7 @@ def lay_out(
     network: NetworkConfig | None = None,
     reference: EnergyReference | None = None,
     center: Center | None = None,
+    device: torch.device | str = "cpu",
 ) -> Prepared:
     """The same for training and validation frames that are split already.
 
@@ -129,30 +140,84 @@ def lay_out(
         raise ValueError(f"prior.center={config.prior.center}, but the network of the centre is {center}")
     if not train.weights.any():
         raise InputError(f"{train.name}: every frame to learn from has config_weight=0; give some a weight above 0")
+    config = replace(config, network=_with_covariance(config.network, config))
+    if train.noises.any() and config.network.covariance != "isotropic":
+        raise InputError(
+            f"{train.name}: frames with config_noise, pseudo-labels or free atoms need likelihood.covariance=isotropic"
+        )
+    if center is not None:
+        _check_same_baseline(center, baseline)
+        return _around(center, train, validation, config, network, reference, baseline, device)
     if reference is None:
         reference = fit_reference(learned, config)
     told = config.network.per_type_energy_shifts
     wanted = config.network if network is None else replace(network, per_type_energy_shifts=told)
-    if center is not None:
-        wanted = _with_scales_of(wanted, center.network)
     energies = [s.energy - reference.total(s.numbers) for s in learned if s.energy is not None]
     if energies and reference.kind in ("isolated", "given") and wanted.per_type_energy_shifts_trainable is None:
         # several eV/atom of cohesion remain, which the weights alone hardly learn
         wanted = replace(wanted, per_type_energy_shifts_trainable=True)
     scaled = fit_scales(wanted, learned)
-    shifts = {name: reference.shifts.get(atomic_number(name), 0.0) for name in scaled.type_names}
-    network = replace(scaled, per_type_energy_shifts=shifts)
-    if center is not None:
-        _check_same_network(center, network)
-        _check_same_baseline(center, baseline)
-    if ignored := _ignored_stress(train, network):
-        warnings.warn(ignored, InputWarning, stacklevel=2)
+    network = _with_reference(scaled, reference)
+    _warn_of_ignored_stress(train, network)
     force = force_scale(learned)
     spread = float(np.sqrt(np.mean(np.square(energies)))) if energies else force
     model = StochasticModel(network, force, max(force, spread), virial_scale(learned))
     # the effective settings: with them again, the same posterior.  The energies follow from data.energy_reference.
     effective = replace(config, network=scaled)
-    return Prepared(effective, network, reference, train, validation, model, center, baseline)
+    return Prepared(effective, network, reference, train, validation, model, baseline=baseline)
+
+
+def _around(
+    center: Center,
+    train: Dataset,
+    validation: Dataset,
+    config: SampleConfig,
+    network: NetworkConfig | None,
+    reference: EnergyReference | None,
+    baseline: Baseline | None,
+    device: torch.device | str,
+) -> Prepared:
+    """Around a network that was trained elsewhere: its architecture, noise heads that start at its errors, and an
+    energy reference fitted to what its energies leave."""
+    learned = taken_off(baseline, train).right
+    named = config.network if network is None else network
+    center = center.restricted(species_of(named.type_names, train, validation))
+    scaled = fit_scales(adopted(config.network, center.network), learned)
+    plain = StochasticModel(scaled)
+    frames = _resident(learned, plain, [0.0] * len(learned), device)
+    shot = zero_shot(center, plain, frames)
+    if reference is None:
+        fitted = config.data.energy_reference in ("auto", "lstsq") and not config.network.per_type_energy_shifts
+        known = any(structure.energy is not None for structure in learned)
+        reference = fit_to_rest(center.network, shot, learned) if fitted and known else fit_reference(learned, config)
+    energy = shot.energy_rms(learned, reference)
+    width = config.prior.width
+    if width is None:
+        width = choose_width(center, plain, frames, shot.force_rms, config.seed)
+    adopted_network = _with_reference(scaled, reference)
+    _warn_of_ignored_stress(train, adopted_network)
+    sigma_energy = shot.force_rms if energy is None else max(energy[0], LEAST_ENERGY_SIGMA)
+    model = StochasticModel(adopted_network, shot.force_rms, sigma_energy, shot.virial_rms or shot.force_rms)
+    effective = replace(config, network=scaled, prior=replace(config.prior, width=width))
+    found = {
+        "center": center.path,
+        "origin": center.origin,
+        "force_mae": shot.force_mae,
+        "force_rms": shot.force_rms,
+        "energy_rms_per_atom": None if energy is None else energy[1],
+    }
+    told = tuple(sentences(center, shot, effective.prior, energy, len(train)))
+    return Prepared(effective, adopted_network, reference, train, validation, model, center, baseline, found, told)
+
+
+def _with_reference(network: NetworkConfig, reference: EnergyReference) -> NetworkConfig:
+    shifts = {name: reference.shifts.get(atomic_number(name), 0.0) for name in network.type_names}
+    return replace(network, per_type_energy_shifts=shifts)
+
+
+def _warn_of_ignored_stress(train: Dataset, network: NetworkConfig) -> None:
+    if ignored := _ignored_stress(train, network):
+        warnings.warn(ignored, InputWarning, stacklevel=3)
 
 
 def _ignored_stress(train: Dataset, network: NetworkConfig) -> str | None:
@@ -230,35 +295,41 @@ def _check_relative(train: Dataset) -> None:
         )
 
 
-def make_prior(prepared: Prepared, device: torch.device | str) -> Prior:
-    """N(0, I), or a normal around given weights with a width for each group of parameters."""
-    settings, layout = prepared.config.prior, prepared.model.layout
+def make_prior(prepared: Prepared, device: torch.device | str, identities: Sequence[int] | None = None) -> Prior:
+    """N(0, I), or a normal around given weights with a width for each group of parameters.
+
+    identities  of the chains, where they are not all chains of the run: each may have a centre of its own
+    """
+    settings, model = prepared.config.prior, prepared.model
+    layout, center = model.layout, prepared.center
     dtype = getattr(torch, prepared.network.model_dtype)
-    if settings.center is None and settings.width == 1.0 and not settings.group_widths:
+    if settings.width is None:
+        raise InputError(
+            "prior.width=none: is chosen by the errors of a centre; name one with prior.center, or a width"
+        )
+    if center is None and settings.width == 1.0 and not settings.group_widths:
         return StandardNormal()
     width = group_widths(layout.groups, settings.group_widths, layout.size, settings.width)
-    center = torch.zeros(layout.size, dtype=torch.float64)
-    if prepared.center is not None:
-        known = prepared.center.weights[: layout.size]  # without its stress head, where stress is not learned here
-        center = torch.cat([known, layout.start(1, 0, torch.float64)[0, len(known) :]])
-    return CentredNormal(center.to(device, dtype), width.to(device, dtype))
+    if center is None:
+        return CentredNormal(torch.zeros(layout.size, device=device, dtype=dtype), width.to(device, dtype))
+    if settings.relative:
+        for head in (head for head in model.noise_networks if head not in settings.group_widths):
+            width[layout.groups[head]] = 1.0
+        width = width * center.unit(model)
+    positions = center.positions(model)
+    chains = range(prepared.config.chains) if identities is None else identities
+    middle = positions[0] if len(positions) == 1 else positions[[chain % len(positions) for chain in chains]]
+    return CentredNormal(middle.to(device, dtype), width.to(device, dtype))
 
 
-def _with_scales_of(network: NetworkConfig, center: NetworkConfig) -> NetworkConfig:
-    """What a network would take from its data it takes from the network of the centre, whose weights shall mean the
-    same here."""
-    open_ = {name: getattr(center, name) for name in TAKEN_FROM_DATA if not getattr(network, name)}
-    return replace(network, **open_)
-
-
-def _check_same_network(center: Center, network: NetworkConfig) -> None:
-    """An `InputError` where the weights of the centre belong to a network with other settings."""
-    theirs, ours = center.network.to_dict(), network.to_dict()
-    free = ("model_dtype", "per_type_energy_shifts", "stress_head")
-    other = [name for name in ours if name not in free and theirs[name] != ours[name]]
-    if other:
-        settings = " ".join(f"network.{name}={theirs[name]}" for name in other)
-        raise InputError(f"{center.path}: its weights belong to a network with other settings; use {settings}")
+def _with_covariance(network: NetworkConfig, config: SampleConfig) -> NetworkConfig:
+    """The network has the noise that the likelihood asks for."""
+    asked = config.likelihood.covariance
+    if network.covariance not in ("isotropic", asked):
+        raise InputError(
+            f"network.covariance={network.covariance}, but likelihood.covariance={asked}; set likelihood.covariance alone"
+        )
+    return replace(network, covariance=asked)
 
 
 def _check_same_baseline(center: Center, baseline: Baseline | None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
+from equibayes.bayes.covariance import COVARIANCES
 from equibayes.config import build, check, merge, section, setting
 from equibayes.errors import InputError, one_line
 from equibayes.network.config import PRESETS as NETWORKS
@@ -82,6 +83,18 @@ class LabelSettings:
 
 
 @dataclass(frozen=True)
+class LikelihoodSettings:
+    """The form of the noise that the network assigns to its predictions."""
+
+    covariance: str = setting(
+        "isotropic",
+        "noise of forces. isotropic: the paper's, one σ per atom; atom: a 3×3 covariance per atom; pair: also between "
+        "atoms, and none of net force and torque (see docs, trust)",
+        COVARIANCES,
+    )
+
+
+@dataclass(frozen=True)
 class BurnInSettings:
     """From random weights to the posterior."""
 
@@ -151,9 +164,21 @@ class PriorSettings:
     """The prior distribution of the weights."""
 
     center: str | None = setting(
-        None, "posterior file or NequIP checkpoint with the weights on which the prior is centred; none: 0"
+        None,
+        "on what the prior is centred: a name such as 7net-0, a checkpoint or package of SevenNet or NequIP, or a "
+        "posterior; the network is then that of the centre; none: 0",
     )
-    width: float = setting(1.0, "standard deviation of the prior", at_least=1e-6, limit=1e6)
+    width: float | None = setting(
+        1.0,
+        "standard deviation of the prior; none: such that forces vary as much as those of the centre are wrong",
+        at_least=1e-6,
+        limit=1e6,
+    )
+    relative: bool = setting(
+        False,
+        "widths are fractions of the RMS of each array of weights of the centre (of a posterior: of its spread over "
+        "samples); noise heads have width 1",
+    )
     group_widths: dict[str, float] = setting(
         {},
         "standard deviation of single parameter groups, such as {readout: 0.1, layer0: 0.5}",
@@ -232,6 +257,7 @@ class SampleConfig:
     prior: PriorSettings = section(PriorSettings, "the prior distribution of the weights")
     sampler: SamplerSettings = section(SamplerSettings, "adaptive SGHMC, Algorithm 1 of the paper")
     labels: LabelSettings = section(LabelSettings, "the noise model of the labels")
+    likelihood: LikelihoodSettings = section(LikelihoodSettings, "the form of the predicted noise")
     burn_in: BurnInSettings = section(BurnInSettings, "from random weights to the posterior")
     cycles: CycleSettings = section(CycleSettings, "from one sample to the next")
     guard: GuardSettings = section(GuardSettings, "protection against divergence")
@@ -316,6 +342,8 @@ _PAPER = {
     "sampler": {"integrator": "paper"},
     "cycles": {"kind": "rise_and_fall", "length": 50_000, "peak": 1e-3},
 }
+TUNE = "tune"
+"""The preset around a network that was trained elsewhere."""
 PRESETS: dict[str, dict[str, Any]] = {
     # a few minutes on two CPU cores: `make demo`
     "quick": {
@@ -348,6 +376,14 @@ PRESETS: dict[str, dict[str, Any]] = {
             "balance": BALANCE,
         },
         "cycles": {"length": 2_000, "batch_size": 8},
+    },
+    # few frames and a network that was trained elsewhere (`--from`): minutes on two CPU cores
+    TUNE: {
+        "chains": 4,
+        "samples": 8,
+        "prior": {"width": None, "relative": True},
+        "burn_in": {"steps": 600, "batch_size": 4, "initial": 4e-3, "final": 1e-4, "decay": "linear"},
+        "cycles": {"length": 60, "batch_size": 4},
     },
     # the paper's settings (appendix A.3): 1.35 million steps
     "paper-rmd17": merge(

@@ -113,6 +113,15 @@ def sentence(found: dict[str, Any]) -> str:
     return f"{measured} (± {found['potential_drift_error']:.0f} in equilibrium): no drift seen"
 
 
+def samples_are(found: dict[str, Any]) -> str:
+    """One line for a person: what the samples are, as far as this shows."""
+    if found.get("moving") is None:
+        return "samples: separate solutions with noise, as of an ensemble; not shown to be draws from the posterior"
+    if found["moving"]:
+        return "samples: networks on their way to the posterior; their spread is that of an unfinished search"
+    return "samples: draws around the solution of each chain"
+
+
 def _undefined(potential: np.ndarray, temperature: float, history: list[dict[str, Any]]) -> str | None:
     chains, ends = potential.shape
     if temperature == 0:

@@ -111,4 +111,5 @@ def in_parts(evaluate: Evaluate, chains: int, data: ResidentData, numbers: torch
         numbers = torch.arange(len(data), device=data.forces.device)
     parts = [evaluate(data.batch(own[None])[0]) for own in numbers.split(few)]
     # the second axis of all outputs is atoms or structures
-    return ModelOutput(*(torch.cat([getattr(part, each.name) for part in parts], 1) for each in fields(ModelOutput)))
+    there = [each.name for each in fields(ModelOutput) if getattr(parts[0], each.name) is not None]
+    return ModelOutput(**{name: torch.cat([getattr(part, name) for part in parts], 1) for name in there})

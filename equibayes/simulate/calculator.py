@@ -15,6 +15,7 @@
 | forces_std, _epistemic, _aleatoric | [n, 3] | eV/Å  |                                                        |
 | stress_std, _epistemic, _aleatoric | [6]    | eV/Å³ | noise 0 where the posterior did not learn stress       |
 | pressure_std, _epistemic, _alea…   |        | eV/Å³ | σ of −(Sxx + Syy + Szz)/3                              |
+| forces_covariance                  | n3n3   | eV²/Å² | with `covariance=True`: [n, 3, n, 3]                  |
 | energy_, forces_, stress_ensemble  | …, k   |       | with `members=True`: samples last                      |
 | novelty                            | [n]    |       | per atom: 1 is the edge of what was learned            |
 | trust_level                        |        |       | the state of trust.py                                  |
@@ -73,6 +74,7 @@ class Calculator(AseCalculator):
         dtype: str | None = None,
         k: int | None = None,
         members: bool = False,
+        covariance: bool = False,
         skin: float = SKIN,
         trust_lo: float | str | None = None,
         trust_hi: float | str | None = None,
@@ -84,6 +86,7 @@ class Calculator(AseCalculator):
         dtype      "float32" or "float64" (default: that of the network)
         k          use the first k samples (default: all)
         members    also return the result of every sample
+        covariance also return how errors of the forces go together (see posterior/force_covariance.py)
         skin       Å beyond the cutoff for which neighbours are stored; 0 searches them at each step
         trust_lo   eV/Å, or "3x" for three times the force error on held-back frames: from this σ on there is a
                    `TrustWarning`, once for each set of atoms and level, and `trust_level` in the results
@@ -95,11 +98,13 @@ class Calculator(AseCalculator):
         loaded = posterior if isinstance(posterior, Posterior) else load(posterior)
         self.posterior = loaded if k is None else loaded.subset(k)
         self.device, self.dtype, self.members, self.skin = str(choose_device(device)), dtype, members, skin
+        self.covariance = covariance
         check_deviation(deviation)
         self.trust, self.deviation = Trust.of(trust_lo, trust_hi, self.posterior, novelty), deviation
         self._warned: set[tuple[bytes, str]] = set()
         # per instance: ASE's list is shared by all calculators of a class
         self.implemented_properties = [*_MEANS, *_SIGMAS, *_STRESS_SIGMAS, *(_MEMBERS if members else ())]
+        self.implemented_properties += ["forces_covariance"] * covariance
         self._begun: str | None = None
         self._evaluator = self._prepare()
         novel = self._evaluator.ready.novelty is not None
@@ -176,7 +181,9 @@ class Calculator(AseCalculator):
         return results
 
     def _prepare(self) -> Evaluator:
-        return Evaluator(self.posterior, self.device, self.dtype, self.skin, begun=self._begun)
+        return Evaluator(
+            self.posterior, self.device, self.dtype, self.skin, begun=self._begun, covariance=self.covariance
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Calculator":
         """Weights are shared, since they never change; results and neighbour lists are not."""
@@ -215,6 +222,8 @@ def results_of(prediction: Prediction) -> dict[str, Any]:
         for name, part in _PARTS.items():
             results[f"stress_{name}"] = full_to_voigt(getattr(prediction, f"stress_{part}"))
             results[f"pressure_{name}"] = getattr(prediction, f"pressure_{part}")
+    if prediction.forces_covariance is not None:
+        results["forces_covariance"] = prediction.forces_covariance.total
     if prediction.members is not None:
         results["energy_ensemble"] = prediction.members["energy"]
         results["forces_ensemble"] = np.moveaxis(prediction.members["forces"], 0, -1)

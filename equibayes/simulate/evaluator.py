@@ -30,16 +30,17 @@ class Evaluator:
         skin: float,
         own: range | None = None,
         begun: str | None = None,
+        covariance: bool = False,
     ) -> None:
         """own: the numbers of the samples evaluated here (default: all), see `sampled`.
 
-        begun: the engine of a simulation that goes on
+        begun: the engine of a simulation that goes on;  covariance: predictions have `forces_covariance`
         """
         if dtype is not None and dtype not in DTYPES:
             raise InputError(f"dtype={dtype}: must be {' or '.join(DTYPES)}")
         self.posterior, self.skin = posterior, skin
         precision = None if dtype is None else getattr(torch, dtype)
-        self.ready = ReadyPosterior(posterior, device, precision, own=own, begun=begun)
+        self.ready = ReadyPosterior(posterior, device, precision, own=own, begun=begun, covariance=covariance)
         self._dynamics: Dynamics | None = None
         self._gauge: Gauge | None = None
         self.forget()
@@ -56,7 +57,9 @@ class Evaluator:
 
     def sampled(self, structure: Structure) -> Sampled:
         """What each sample predicts for the structure."""
-        if self.ready.fused and not self.posterior.dropout:
+        ready = self.ready
+        # a covariance needs the features of this graph
+        if ready.fused and not self.posterior.dropout and not ready.covariance and self.posterior.model.isotropic:
             return self._by_dynamics(structure)
         return self.ready.sampled([structure], self._graph(structure))
 

@@ -111,12 +111,15 @@ def _share(
     """The share of this rank; must: an error where the atoms cannot be divided."""
     if by_atoms:
         evaluator = Evaluator(posterior, device, dtype, skin)
-        part = None if posterior.dropout else evaluator.ready.predictor.part(evaluator.ready.weights)
+        divisible = posterior.model.isotropic and not posterior.dropout
+        part = evaluator.ready.predictor.part(evaluator.ready.weights) if divisible else None
         if None not in ranks.exchange(None if part is None else True):
             assert part is not None
             return SharedAtoms(evaluator, part, ranks)
         if must:
             reason = "samples with dropout cannot" if posterior.dropout else "only the compiled engine for CPUs can"
+            if not posterior.model.isotropic:
+                reason = f"samples with likelihood.covariance={posterior.network.covariance} cannot"
             raise InputError(f"--divide atoms: {reason}; use --divide samples")
     places = ranks.exchange(place_of(ranks.rank, device))
     divided = shares(places, len(posterior))

@@ -33,13 +33,28 @@ class Quantity:
         """Standard deviation over the members; None for a single one, which has no spread."""
         return np.asarray(self.present.std(0, ddof=DDOF)) if len(self.present) > 1 else None
 
+    def interval(self, level: float = 0.95) -> FloatArray | None:
+        """[2, …] bounds that contain one more draw with this probability; None for a single member.
+
+        Members are few, so that their spread is uncertain itself: with mean m and spread s (k − 1 in the denominator)
+        of k members, the bounds are m ± t s √(1 + 1/k), t being Student's for k − 1 degrees of freedom.
+        """
+        from scipy.stats import t
+
+        k = len(self.present)
+        if k < 2:
+            return None
+        half = t.ppf(0.5 + level / 2, k - 1) * self.present.std(0, ddof=1) * np.sqrt(1 + 1 / k)
+        return np.stack([self.mean - half, self.mean + half])
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON: null stands for members that were left out."""
-        sigma = self.sigma
+        sigma, interval = self.sigma, self.interval()
         members = [each.tolist() if np.isfinite(each).all() else None for each in self.members]
         return {
             "value": self.mean.tolist(),
             "sigma": None if sigma is None else sigma.tolist(),
+            "interval_95": None if interval is None else interval.tolist(),
             "unit": self.unit,
             "members": members,
         }

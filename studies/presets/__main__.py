@@ -1,7 +1,7 @@
 """Settings of the presets, tried on held-back frames of molecules and crystals.
 
     python -m studies.presets --name long --data ethanol --network medium --set burn_in.steps=30000
-    python -m studies.presets --table      results/presets/README.md from all trials in results/presets/trials.json
+    python -m studies.presets --table --output results/presets     trials of the folder into trials.json; prints a table
 
 Settings start from the preset `quick` and are given as for `equibayes sample`.
 """
@@ -13,8 +13,10 @@ from pathlib import Path
 import torch
 
 from equibayes.config import parse_overrides
+from equibayes.errors import InputError
 from equibayes.run.settings import sample_config
 from studies.presets.frames import FOLDER, frames
+from studies.presets.table import collect, table
 from studies.presets.trial import trial
 from studies.shared.options import add_commit, add_device, parser_of, start
 from studies.shared.results import provenance, save_json
@@ -22,7 +24,8 @@ from studies.shared.results import provenance, save_json
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--name", required=True, help="of the trial")
+    parser.add_argument("--name", help="of the trial")
+    parser.add_argument("--table", action="store_true", help="collect the trials of the folder and print a table")
     parser.add_argument("--data", default="ethanol", help="molecule of rMD17, or silicon, lithium, molybdenum")
     parser.add_argument("--frames", type=int, help="frames to learn from (default: all)")
     parser.add_argument("--preset", default="quick", help="preset to start from (default: %(default)s)")
@@ -35,6 +38,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     add_device(parser)
     add_commit(parser)
     given = parser.parse_args(argv)
+    if given.table:
+        print(table(collect(given.output)))
+        return
+    if not given.name:
+        raise InputError("--name: say how the trial is called")
     torch.set_num_threads(given.threads)
     config = sample_config(given.preset, given.network, {"seed": given.seed}, parse_overrides(given.set))
     size = f"-{given.frames}" if given.frames else ""

@@ -20,7 +20,7 @@ class SmallNetwork:
     """Chains of a small network that a CPU samples in minutes; one sample per chain.
 
     first, warm  steps per chain, for the first posterior and for each that continues from it
-    final        learning rate at the end of the burn-in (None: that of the preset `quick`)
+    initial, final  learning rates of the burn-in (None: those of the preset `quick`)
     noise_free   first fraction of the burn-in without noise and prior
     mass         of the sampler
     """
@@ -34,13 +34,14 @@ class SmallNetwork:
     radial_width: int | None = None
     network: str = "small"
     batch_size: int | None = None
+    initial: float | None = None
     final: float | None = None
-    noise_free: float = 0.0
-    mass: str = "diagonal"
+    noise_free: float = 0.9
+    mass: str = "matrix"
 
     def config(self, seed: int) -> SampleConfig:
-        burn_in = {"steps": self.first, "freeze_mass": 0.5, "noise_free": self.noise_free}
-        for name in ("batch_size", "final"):
+        burn_in: dict[str, Any] = {"steps": self.first, "epochs": None, "noise_free": self.noise_free}
+        for name in ("batch_size", "initial", "final"):
             if getattr(self, name) is not None:
                 burn_in[name] = getattr(self, name)
         values: dict[str, Any] = {

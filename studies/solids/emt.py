@@ -9,6 +9,7 @@ coordinate).
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from ase import Atoms
@@ -40,16 +41,21 @@ def cell(elements: list[str], number: int, rng: np.random.Generator) -> Atoms:
     else:
         symbols = [str(name) for name in rng.choice(elements, len(atoms))]
     atoms.symbols = symbols
+    atoms.set_cell(np.mean([LATTICE[name] for name in symbols]) * atoms.cell.array, scale_atoms=True)
+    return deformed(atoms, rng)
+
+
+def deformed(atoms: Atoms, rng: np.random.Generator) -> Atoms:
+    """The same cell, strained, with displaced atoms."""
     strain = rng.uniform(-STRAIN, STRAIN, (3, 3))
-    lattice = np.mean([LATTICE[name] for name in symbols])
-    atoms.set_cell(lattice * atoms.cell.array @ (np.eye(3) + (strain + strain.T) / 2), scale_atoms=True)
+    atoms.set_cell(atoms.cell.array @ (np.eye(3) + (strain + strain.T) / 2), scale_atoms=True)
     atoms.positions += rng.uniform(0, SHAKE) * rng.normal(size=atoms.positions.shape)
     return atoms
 
 
-def labelled(atoms: Atoms, source: str) -> Structure:
-    """With energy, forces and stress of EMT."""
-    atoms.calc = EMT()
+def labelled(atoms: Atoms, source: str, calculator: Any = None) -> Structure:
+    """With energy, forces and stress of an ASE calculator (default: EMT)."""
+    atoms.calc = calculator or EMT()
     return Structure(
         atoms.numbers,
         atoms.positions,

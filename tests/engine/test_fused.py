@@ -22,7 +22,7 @@ from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Dropout, Potential
 from equibayes.bayes.prior import Flat, StandardNormal
 from equibayes.data.graph import graph_of
-from equibayes.engine import selftest, selftest_cases
+from equibayes.engine import selftest, selftest_cases, selftest_checks, selftest_steps
 from equibayes.engine.select import make_stepper
 from equibayes.engine.triton.layout import Pieces
 from equibayes.engine.triton.model import TritonModel
@@ -36,9 +36,9 @@ from equibayes.run.settings import sample_config
 from equibayes.run.store import FolderStore
 from equibayes.sampling.dropout import STREAM_TRAIN
 
-LEVEL1 = selftest.SMALL_NETWORKS["l=1"]
-MIXED = selftest.SMALL_NETWORKS["l=2, mixed"]
-STRESS = selftest.SMALL_NETWORKS["stress"]
+LEVEL1 = selftest_cases.SMALL_NETWORKS["l=1"]
+MIXED = selftest_cases.SMALL_NETWORKS["l=2, mixed"]
+STRESS = selftest_cases.SMALL_NETWORKS["stress"]
 TINY = NetworkConfig(
     l_max=1,
     parity=False,
@@ -51,7 +51,7 @@ TINY = NetworkConfig(
 )
 
 
-EXACT = selftest.TritonEngine("float32")
+EXACT = selftest_checks.TritonEngine("float32")
 
 
 def passed(checks) -> None:
@@ -61,52 +61,58 @@ def passed(checks) -> None:
 
 
 def test_noise_is_that_of_the_reference():
-    passed(selftest.check_noise(1000, "cpu"))
+    passed(selftest_steps.check_noise(1000, "cpu"))
 
 
 @pytest.mark.parametrize("kind", ["molecules", "cell"])
 def test_predictions(kind):
     """Molecules of several sizes with an isolated atom, and a skew cell in which atoms meet their own images."""
-    passed(selftest.check_predictions(kind, LEVEL1, selftest.structures(small=True)[kind], 2, EXACT, "cpu"))
+    passed(
+        selftest_checks.check_predictions(kind, LEVEL1, selftest_cases.structures(small=True)[kind], 2, EXACT, "cpu")
+    )
 
 
 def test_gradient_of_the_likelihood():
-    frames = [selftest.cluster(3, 8), selftest.cluster(2, 9), selftest.cluster(1, 10)]
-    passed(selftest.check_gradient("mixed", MIXED, frames, 2, EXACT, "cpu"))
+    frames = [selftest_cases.cluster(3, 8), selftest_cases.cluster(2, 9), selftest_cases.cluster(1, 10)]
+    passed(selftest_checks.check_gradient("mixed", MIXED, frames, 2, EXACT, "cpu"))
 
 
 def test_network_of_a_foundation_model():
     """Rotations only, one self-connection for all species and in the first block, an XPLOR cutoff."""
-    config = selftest.SMALL_NETWORKS["foundation"]
-    frames = [selftest.cluster(3, 8), selftest.cluster(2, 9), selftest.cluster(1, 10)]
-    passed(selftest.check_predictions("foundation", config, frames, 2, EXACT, "cpu"))
-    passed(selftest.check_gradient("foundation", config, frames, 2, EXACT, "cpu"))
+    config = selftest_cases.SMALL_NETWORKS["foundation"]
+    frames = [selftest_cases.cluster(3, 8), selftest_cases.cluster(2, 9), selftest_cases.cluster(1, 10)]
+    passed(selftest_checks.check_predictions("foundation", config, frames, 2, EXACT, "cpu"))
+    passed(selftest_checks.check_gradient("foundation", config, frames, 2, EXACT, "cpu"))
 
 
 @pytest.mark.parametrize("objective", ["gaussian", "squares"])
 def test_gradient_with_stress(objective):
     """Cells with and without a label in one minibatch, and a molecule."""
     frames = selftest_cases.training(STRESS, small=True)
-    passed(selftest.check_gradient(objective, STRESS, frames, 2, EXACT, "cpu", objective))
+    passed(selftest_checks.check_gradient(objective, STRESS, frames, 2, EXACT, "cpu", objective))
 
 
 def test_balance_of_energies_and_stress_against_forces():
     frames = selftest_cases.training(STRESS, small=True)
-    passed(selftest.check_gradient("balance", STRESS, frames, 2, EXACT, "cpu", balance=100.0))
+    passed(selftest_checks.check_gradient("balance", STRESS, frames, 2, EXACT, "cpu", balance=100.0))
 
 
 def test_predictions_of_stress():
     cells = [selftest_cases.strained(2, 3.5, 6), selftest_cases.strained(1, 2.8, 7)]
-    passed(selftest.check_predictions("stress", STRESS, cells, 2, EXACT, "cpu"))
-    passed(selftest.check_moving("stress", STRESS, cells[0], 2, EXACT, "cpu"))
+    passed(selftest_checks.check_predictions("stress", STRESS, cells, 2, EXACT, "cpu"))
+    passed(selftest_checks.check_moving("stress", STRESS, cells[0], 2, EXACT, "cpu"))
 
 
 def test_as_for_many_atoms():
     """Few atoms, as everywhere in these tests, have sums in pieces, and slots side by side; many do not."""
     assert Tuning.best("mixed", 10).pieces > 1 == Tuning.best("mixed", 5000).pieces
     with selftest.cut_for(5000):
-        passed(selftest.check_predictions("many", LEVEL1, [selftest.cluster(3, 8)], 1, EXACT, "cpu"))
-        passed(selftest.check_gradient("many", TINY, [selftest.cluster(2, 8), selftest.cluster(1, 9)], 1, EXACT, "cpu"))
+        passed(selftest_checks.check_predictions("many", LEVEL1, [selftest_cases.cluster(3, 8)], 1, EXACT, "cpu"))
+        passed(
+            selftest_checks.check_gradient(
+                "many", TINY, [selftest_cases.cluster(2, 8), selftest_cases.cluster(1, 9)], 1, EXACT, "cpu"
+            )
+        )
     assert Tuning.best("mixed", 10).pieces > 1, "left as it was"
 
 
@@ -124,21 +130,29 @@ def test_sums_are_divided_evenly_and_wholly():
 
 
 def test_energy_without_a_label_counts_by_its_forces():
-    frames = [replace(selftest.cluster(2, seed), energy=energy) for seed, energy in ((8, None), (9, 1.0))]
-    passed(selftest.check_gradient("no energy", TINY, frames, 1, EXACT, "cpu"))
+    frames = [replace(selftest_cases.cluster(2, seed), energy=energy) for seed, energy in ((8, None), (9, 1.0))]
+    passed(selftest_checks.check_gradient("no energy", TINY, frames, 1, EXACT, "cpu"))
 
 
 def test_whole_steps():
-    passed(selftest.check_steps("tiny", TINY, [selftest.cluster(2, 8), selftest.cluster(2, 9)], 2, EXACT, "cpu"))
+    passed(
+        selftest_steps.check_steps(
+            "tiny", TINY, [selftest_cases.cluster(2, 8), selftest_cases.cluster(2, 9)], 2, EXACT, "cpu"
+        )
+    )
 
 
 def test_odd_sizes_of_the_radial_network():
     config = replace(TINY, radial_mlp_width=48, radial_mlp_depth=2, num_bessels=5)
-    passed(selftest.check_gradient("radial", config, [selftest.cluster(2, 8), selftest.cluster(2, 9)], 1, EXACT, "cpu"))
+    passed(
+        selftest_checks.check_gradient(
+            "radial", config, [selftest_cases.cluster(2, 8), selftest_cases.cluster(2, 9)], 1, EXACT, "cpu"
+        )
+    )
 
 
 def test_forces_are_the_gradient_of_the_energy():
-    passed(selftest.check_derivative("tiny", TINY, selftest.cluster(3, 3), EXACT, "cpu"))
+    passed(selftest_checks.check_derivative("tiny", TINY, selftest_cases.cluster(3, 3), EXACT, "cpu"))
 
 
 @pytest.mark.slow
@@ -146,19 +160,23 @@ def test_all_of_l_3():
     config = NetworkConfig(
         l_max=3, num_features=16, num_layers=3, radial_mlp_width=16, radial_mlp_depth=1, **selftest_cases.SCALES
     )
-    passed(selftest.check_gradient("l=3", config, [selftest.cluster(2, 8), selftest.cluster(2, 9)], 1, EXACT, "cpu"))
+    passed(
+        selftest_checks.check_gradient(
+            "l=3", config, [selftest_cases.cluster(2, 8), selftest_cases.cluster(2, 9)], 1, EXACT, "cpu"
+        )
+    )
 
 
 def test_atoms_that_move_with_a_list_that_stays():
-    passed(selftest.check_moving("tiny", TINY, selftest.crystal(3, 4.0, 4), 2, EXACT, "cpu"))
+    passed(selftest_checks.check_moving("tiny", TINY, selftest_cases.crystal(3, 4.0, 4), 2, EXACT, "cpu"))
 
 
 def test_less_memory_gives_the_same_bits(monkeypatch):
     import equibayes.engine.triton.passes as module
 
     model = StochasticModel(TINY)
-    weights = model.layout.forward_weights(selftest.weights(model, 1, 0).float())
-    graph = graph_of(selftest.cluster(3, 1), r_max=TINY.r_max, species_of=selftest.SPECIES)
+    weights = model.layout.forward_weights(selftest_cases.weights(model, 1, 0).float())
+    graph = graph_of(selftest_cases.cluster(3, 1), r_max=TINY.r_max, species_of=selftest_cases.SPECIES)
     ordinary, lean = TritonModel(model), TritonModel(model)
     expected = ordinary.forward(weights, graph)
     monkeypatch.setattr(module, "edges_at_once", lambda device: 1)
@@ -176,7 +194,7 @@ def posterior(model, data) -> Potential:
 
 def run(folder, fused: bool, steps: int, resume: bool = False, make=posterior, average: bool = False, cold=0.5):
     """A short run of two chains with minibatches, an adapting mass and two phases."""
-    frames = [selftest.cluster(2, seed) for seed in (8, 9, 10)]
+    frames = [selftest_cases.cluster(2, seed) for seed in (8, 9, 10)]
     config = sample_config(
         "quick",
         None,
@@ -190,7 +208,7 @@ def run(folder, fused: bool, steps: int, resume: bool = False, make=posterior, a
         },
     )
     model = StochasticModel(TINY)
-    potential = make(model, selftest.data(frames, TINY, torch.float32, "cpu"))
+    potential = make(model, selftest_cases.data(frames, TINY, torch.float32, "cpu"))
 
     def fused_stepper(potential, state, key, sampler, *, average, **_):
         return TritonStepper(potential, state, key, sampler, longest=2, precision="float32", average=average)
@@ -207,7 +225,7 @@ def test_a_run_is_that_of_the_reference_and_continues_bit_for_bit(tmp_path):
     assert found.step == expected.step
     assert len(found.samples) == len(expected.samples) > 0
     for ours, theirs in zip(found.samples, expected.samples):
-        assert selftest.relative(ours, theirs) < 1e-4
+        assert selftest_checks.relative(ours, theirs) < 1e-4
     assert found.history[-1]["force_mae"] == pytest.approx(expected.history[-1]["force_mae"], rel=1e-3)
     assert int(found.sampler.mass.updates) == int(expected.sampler.mass.updates)
     # without the newest checkpoints a resumed run repeats the same steps
@@ -235,19 +253,20 @@ def test_baselines_are_those_of_the_reference(kind):
     expected, found = (run(None, fused, 3, **options) for fused in (False, True))
     other = run(None, False, 3, average=kind == "point", cold=0.0)
     for ours, theirs, posteriors in zip(found.samples, expected.samples, other.samples):
-        assert selftest.relative(ours, theirs) < 1e-4
-        assert selftest.relative(posteriors, theirs) > 1e-3
+        assert selftest_checks.relative(ours, theirs) < 1e-4
+        assert selftest_checks.relative(posteriors, theirs) > 1e-3
     assert found.history[-1]["log_posterior"] == pytest.approx(expected.history[-1]["log_posterior"], rel=1e-4)
 
 
 def test_buffers_serve_graphs_with_fewer_pairs(monkeypatch):
     monkeypatch.setattr("equibayes.engine.triton.model.padded", lambda count, unit: count)
     model = StochasticModel(TINY)
-    weights = model.layout.forward_weights(selftest.weights(model, 2, 3).float())
+    weights = model.layout.forward_weights(selftest_cases.weights(model, 2, 3).float())
     line = np.arange(4.0)[:, None] * np.array([[0.6, 0.8, 0.0]])
-    near, far = (replace(selftest.cluster(4, 8), positions=spacing * line) for spacing in (1.2, 1.6))
+    near, far = (replace(selftest_cases.cluster(4, 8), positions=spacing * line) for spacing in (1.2, 1.6))
     graphs = [
-        graph_of(frame, r_max=TINY.r_max, species_of=selftest.SPECIES).to(dtype=torch.float32) for frame in (near, far)
+        graph_of(frame, r_max=TINY.r_max, species_of=selftest_cases.SPECIES).to(dtype=torch.float32)
+        for frame in (near, far)
     ]
     pairs = [pairs_of(graph, 3).vector.shape[1] for graph in graphs]
     assert pairs[0] / 2 <= pairs[1] < pairs[0]
@@ -257,25 +276,25 @@ def test_buffers_serve_graphs_with_fewer_pairs(monkeypatch):
     found = fused.forward(weights, graphs[1])
     assert fused._passes is passes
     expected = TritonModel(model, "float32").forward(weights, graphs[1])
-    assert selftest.relative(found.forces, expected.forces) < 1e-6
-    assert selftest.relative(found.energy, expected.energy) < 1e-6
-    assert selftest.relative(found.forces, model.forward(weights, graphs[1]).forces) < 1e-4
+    assert selftest_checks.relative(found.forces, expected.forces) < 1e-6
+    assert selftest_checks.relative(found.energy, expected.energy) < 1e-6
+    assert selftest_checks.relative(found.forces, model.forward(weights, graphs[1]).forces) < 1e-4
 
 
 def test_predictions_with_masks():
-    model, frame = StochasticModel(TINY), selftest.cluster(3, 8)
-    graph = graph_of(frame, r_max=TINY.r_max, species_of=selftest.SPECIES)
-    weights = model.layout.forward_weights(selftest.weights(model, 2, 3).float())
+    model, frame = StochasticModel(TINY), selftest_cases.cluster(3, 8)
+    graph = graph_of(frame, r_max=TINY.r_max, species_of=selftest_cases.SPECIES)
+    weights = model.layout.forward_weights(selftest_cases.weights(model, 2, 3).float())
     mask = 2.0 * (torch.rand(2, 3, 16, generator=torch.Generator().manual_seed(1)) > 0.5).float()
     single = graph.to(dtype=torch.float32)
     expected = model.forward(weights, single, feature_mask=mask)
     fused = TritonModel(model, "float32")
     without = fused.forward(weights, single)
     found = fused.forward(weights, single, feature_mask=mask)
-    assert selftest.relative(found.forces, expected.forces) < 1e-4
-    assert selftest.relative(found.energy, expected.energy) < 1e-5
-    assert selftest.relative(found.log_sigma_forces, expected.log_sigma_forces) < 1e-4
-    assert selftest.relative(without.forces, expected.forces) > 1e-2
+    assert selftest_checks.relative(found.forces, expected.forces) < 1e-4
+    assert selftest_checks.relative(found.energy, expected.energy) < 1e-5
+    assert selftest_checks.relative(found.log_sigma_forces, expected.log_sigma_forces) < 1e-4
+    assert selftest_checks.relative(without.forces, expected.forces) > 1e-2
 
 
 @pytest.mark.parametrize(
@@ -335,4 +354,4 @@ for (name, *_), (kernel, grid, arguments, options) in launches_of(json.loads(sys
 
 
 def test_neighbors_of_the_selftest():
-    passed(selftest.check_neighbors(60, "cpu"))
+    passed(selftest_steps.check_neighbors(60, "cpu"))

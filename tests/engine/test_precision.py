@@ -17,7 +17,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are imported
 
 from triton.runtime import interpreter
 
-from equibayes.engine import selftest
+from equibayes.engine import selftest_cases, selftest_checks
 from equibayes.engine.triton.memory import PRECISIONS
 
 MANTISSA = {"tf32": 10, "bf16": 7}
@@ -61,9 +61,9 @@ def matrix_units(monkeypatch):
 
 def errors(precision: str) -> dict[str, float]:
     """Of the gradient, and of the force error by which the likelihood judges."""
-    frames = [selftest.cluster(2, 8), selftest.cluster(2, 9)]
-    config = replace(selftest.SMALL_NETWORKS["l=1"], parity=False, radial_mlp_depth=1)
-    checks = list(selftest.check_gradient("", config, frames, 1, selftest.TritonEngine(precision), "cpu"))
+    frames = [selftest_cases.cluster(2, 8), selftest_cases.cluster(2, 9)]
+    config = replace(selftest_cases.SMALL_NETWORKS["l=1"], parity=False, radial_mlp_depth=1)
+    checks = list(selftest_checks.check_gradient("", config, frames, 1, selftest_checks.TritonEngine(precision), "cpu"))
     assert not [check for check in checks if not check.passed]
     return {check.name.removeprefix(": "): check.error for check in checks}
 

@@ -10,7 +10,7 @@ import torch
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import StandardNormal
-from equibayes.engine import selftest, selftest_cases
+from equibayes.engine import selftest_cases
 from equibayes.engine.native.compile import CompileError, why_no_compiler
 from equibayes.engine.select import (
     VARIABLE,
@@ -94,7 +94,7 @@ def test_a_run_goes_on_with_the_engine_that_it_began_with(monkeypatch):
 def test_without_a_compiler_one_line_says_what_to_do(monkeypatch):
     monkeypatch.setattr("equibayes.engine.native.support.why_no_compiler", lambda: "there is no C++ compiler")
     model, said = StochasticModel(SMALL), []
-    data = selftest.data([selftest.cluster(3, seed) for seed in (1, 2)], SMALL, torch.float32, "cpu")
+    data = selftest_cases.data([selftest_cases.cluster(3, seed) for seed in (1, 2)], SMALL, torch.float32, "cpu")
     state = sghmc.init(model.layout.start(2, 0))
     assert isinstance(stepper(Potential(model, data, StandardNormal()), state, said), ReferenceStepper)
     assert said == ["without the compiled engine (there is no C++ compiler): sampling will take several times longer"]
@@ -107,7 +107,7 @@ def test_if_compiling_fails_the_reference_takes_over(monkeypatch, capsys):
     monkeypatch.setattr("equibayes.engine.native.module.load", load)
     monkeypatch.setattr("equibayes.engine.native.support.why_no_compiler", lambda: None)
     model, said = StochasticModel(SMALL), []
-    data = selftest.data([selftest.cluster(3, seed) for seed in (1, 2)], SMALL, torch.float32, "cpu")
+    data = selftest_cases.data([selftest_cases.cluster(3, seed) for seed in (1, 2)], SMALL, torch.float32, "cpu")
     state, potential = sghmc.init(model.layout.start(2, 0)), Potential(model, data, StandardNormal())
     assert isinstance(stepper(potential, state, said), ReferenceStepper)
     assert len(said) == 1
@@ -120,7 +120,7 @@ def test_if_compiling_fails_the_reference_takes_over(monkeypatch, capsys):
 @pytest.mark.skipif(why_no_compiler() is not None, reason=str(why_no_compiler()))
 def test_on_a_cpu_the_compiled_engine_makes_the_steps():
     model, said = StochasticModel(SMALL), []
-    data = selftest.data([selftest.cluster(3, seed) for seed in (1, 2)], SMALL, torch.float32, "cpu")
+    data = selftest_cases.data([selftest_cases.cluster(3, seed) for seed in (1, 2)], SMALL, torch.float32, "cpu")
     state = sghmc.init(model.layout.start(2, 0))
     made = stepper(Potential(model, data, StandardNormal()), state, said)
     assert made.engine.startswith("native-")
@@ -130,7 +130,7 @@ def test_on_a_cpu_the_compiled_engine_makes_the_steps():
 def test_on_a_cpu_the_reference_makes_the_steps_without_a_word(monkeypatch):
     monkeypatch.setenv(VARIABLE, "reference")
     model, said = StochasticModel(SMALL), []
-    data = selftest.data([selftest.cluster(3, seed) for seed in (1, 2)], SMALL, torch.float64, "cpu")
+    data = selftest_cases.data([selftest_cases.cluster(3, seed) for seed in (1, 2)], SMALL, torch.float64, "cpu")
     potential = Potential(model, data, StandardNormal())
     assert make_evaluate(potential) is potential
     state = sghmc.init(model.layout.start(2, 0, torch.float64))
@@ -174,7 +174,7 @@ def test_distributed_data_are_evaluated_by_the_reference():
         def fusable(self):
             return False
 
-    model, said = StochasticModel(selftest.SMALL_NETWORKS["l=1"]), []
+    model, said = StochasticModel(selftest_cases.SMALL_NETWORKS["l=1"]), []
     potential = Distributed(model, on_gpu(torch.float32), StandardNormal())
     assert isinstance(stepper(potential, sghmc.init(model.layout.start(2, 0)), said), ReferenceStepper)
     assert "distributed over several processes" in said[0]

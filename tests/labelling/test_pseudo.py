@@ -62,6 +62,7 @@ def test_the_settings_add_them() -> None:
     assert ready.network == plain.network
 
 
+@pytest.mark.slow
 def test_free_atoms_are_learned() -> None:
     """They are the limit of every dissociation."""
     free = {1: -13.0, 6: -1030.0, 8: -2040.0}

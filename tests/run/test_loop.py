@@ -201,8 +201,8 @@ def test_standard_prior_is_the_default(data: Dataset) -> None:
 
 
 def test_prior_centred_on_a_posterior(data: Dataset, tmp_path: object) -> None:
-    """A narrow prior around the last sample of another posterior holds the chain there; a width by group lets one group
-    go."""
+    """A narrow prior around the samples of another posterior holds each chain at its own; a width by group lets one
+    group go."""
     file = f"{tmp_path}/first.posterior"
     first = sample(data, small_config({"samples": 2, "burn_in": {"steps": 8}}), run=Run(file, device="cpu"))
     settings = {"center": file, "width": 1e-4, "group_widths": {"force_head": 1.0}}
@@ -210,16 +210,17 @@ def test_prior_centred_on_a_posterior(data: Dataset, tmp_path: object) -> None:
     prepared = prepare(data, config, center=load_center(file))
     prior = make_prior(prepared, "cpu")
     assert isinstance(prior, CentredNormal)
-    assert torch.equal(prior.center, first.samples[-1])
+    assert torch.equal(prior.center, first.samples), "two chains, each with a sample of the other posterior"
+    assert torch.equal(make_prior(prepared, "cpu", [1]).center, first.samples[1:])  # type: ignore[attr-defined]
     groups = prepared.model.layout.groups
     assert torch.equal(prior.width[groups["force_head"]], torch.ones(705, dtype=torch.float32))
     assert torch.equal(prior.width[groups["layer0"]], torch.full((192,), 1e-4, dtype=torch.float32))
-    gradient = prior.gradient(first.samples[-1:] + 1e-4)
+    gradient = prior.gradient(first.samples + 1e-4)
     torch.testing.assert_close(
-        gradient[:, groups["layer0"]], torch.full((1, 192), 1e4, dtype=torch.float32), rtol=1e-2, atol=0
+        gradient[:, groups["layer0"]], torch.full((2, 192), 1e4, dtype=torch.float32), rtol=1e-2, atol=0
     )
     torch.testing.assert_close(
-        gradient[:, groups["force_head"]], torch.full((1, 705), 1e-4, dtype=torch.float32), rtol=1e-2, atol=0
+        gradient[:, groups["force_head"]], torch.full((2, 705), 1e-4, dtype=torch.float32), rtol=1e-2, atol=0
     )
     state = runner_of(data, config, prepared=prepared).run()
     away = (state.samples[-1] - prior.center).abs()
@@ -251,17 +252,15 @@ def test_prior_keeps_the_scales_of_its_centre(data: Dataset, tmp_path: object) -
     centred = prepare(fewer, small_config({"prior": {"center": file}}), center=center)
     assert centred.network.per_type_energy_scales == first.network.per_type_energy_scales
     assert centred.network.avg_num_neighbors == first.network.avg_num_neighbors
-    told = small_config({"prior": {"center": file}, "network": {"avg_num_neighbors": 3.0}})
-    with pytest.raises(InputError, match=r"first.posterior: .* other settings; use network.avg_num_neighbors="):
-        prepare(fewer, told, center=center)
 
 
-def test_prior_of_another_architecture(data: Dataset, tmp_path: object) -> None:
+def test_the_network_is_that_of_the_centre(data: Dataset, tmp_path: object) -> None:
     file = f"{tmp_path}/first.posterior"
-    sample(data, small_config({"samples": 2, "burn_in": {"steps": 4}}), run=Run(file, device="cpu"))
-    config = small_config({"network": {"num_layers": 3}, "prior": {"center": file}})
-    with pytest.raises(InputError, match=r"other settings; use network.num_layers=2$"):
-        prepare(data, config, center=load_center(file))
+    first = sample(data, small_config({"samples": 2, "burn_in": {"steps": 4}}), run=Run(file, device="cpu"))
+    config = small_config({"network": {"num_layers": 3, "avg_num_neighbors": 3.0}, "prior": {"center": file}})
+    prepared = prepare(data, config, center=load_center(file))
+    assert prepared.network.num_layers == prepared.config.network.num_layers == first.network.num_layers
+    assert prepared.network.avg_num_neighbors == first.network.avg_num_neighbors
 
 
 def without_energies(data: Dataset) -> Dataset:

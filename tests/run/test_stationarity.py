@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from equibayes.run.cluster.shards import Shard, ShardedPotential
-from equibayes.run.stationarity import EARLIER, at_the_end, fixed_scatter, sentence, stationarity
+from equibayes.run.stationarity import EARLIER, at_the_end, fixed_scatter, samples_are, sentence, stationarity
 from tests.runs import ethanol_frames, runner_of, small_config
 
 CHAINS, P = 4, 43_800
@@ -38,10 +38,12 @@ def test_equilibrium_and_each_way_to_miss_it() -> None:
     assert (calm["moving"], calm["draws_per_chain"], calm["undefined_because"]) == ([], 4, None)
     assert calm["weights_by_group"]["layer0"]["last"] == pytest.approx(1, abs=0.03)
     assert sentence(calm).endswith("in equilibrium): no drift seen")
+    assert samples_are(calm) == "samples: draws around the solution of each chain"
     falling = stationarity(history(drift=-630 / 148), good)
     assert falling["moving"] == ["potential"]
     assert falling["potential_drift"] == pytest.approx(-630, abs=3 * falling["potential_drift_error"])
     assert "times its equilibrium scatter: the chains are still descending" in sentence(falling)
+    assert "on their way to the posterior" in samples_are(falling)
     assert "the chains are still heating up" in sentence(stationarity(history(drift=4), good))
     assert stationarity(history(swelling=0.2), good)["moving"] == ["weights"]
     assert stationarity(history(growing=3.0, ends=8), good)["moving"] == ["forces"]
@@ -83,6 +85,7 @@ def test_what_cannot_be_told() -> None:
         assert found["moving"] is None
         assert found["potential_drift"] is None
         assert sentence(found).endswith(f"cannot be told: {why}")
+        assert "not shown to be draws from the posterior" in samples_are(found)
     assert stationarity(history(), [])["undefined_because"] == "no chain is left"
 
 

@@ -5,15 +5,16 @@ from threading import Barrier, Thread
 import numpy as np
 import pytest
 
+from equibayes.data.neighbors import neighbor_list
 from equibayes.data.structures import Structure
-from equibayes.engine import selftest
+from equibayes.engine import selftest_cases
 from equibayes.engine.interface import Ghosts
 from equibayes.engine.native.compile import why_no_compiler
 from equibayes.engine.native.model import NativeModel
 from equibayes.simulate.domains import Domain, Share, joined, near, owners
 from tests.engine.native.test_gradients import MIXED, TINY
 
-CRYSTAL, MOLECULE = selftest.crystal(150, 11.0, 3), selftest.cluster(40, 2)
+CRYSTAL, MOLECULE = selftest_cases.crystal(150, 11.0, 3), selftest_cases.cluster(40, 2)
 SKIN = 0.3
 
 
@@ -26,7 +27,7 @@ def test_equal_numbers_of_atoms(structure: Structure, processes: int) -> None:
 
 
 def test_more_processes_than_atoms() -> None:
-    found = owners(selftest.cluster(3, 1), 8)
+    found = owners(selftest_cases.cluster(3, 1), 8)
     assert len(set(found.tolist())) == 3
 
 
@@ -38,7 +39,7 @@ def test_atoms_that_left_the_cell_belong_where_their_images_are() -> None:
 @pytest.mark.parametrize("structure", [CRYSTAL, MOLECULE], ids=["crystal", "molecule"])
 def test_no_neighbour_is_too_far_to_be_searched(structure: Structure) -> None:
     reach = 2.5
-    edges = selftest.neighbor_list(structure.positions, structure.cell, structure.pbc, reach)
+    edges = neighbor_list(structure.positions, structure.cell, structure.pbc, reach)
     own = owners(structure, 5) == 2
     around = near(structure, own, reach)
     assert around[edges.sender[own[edges.receiver]]].all()
@@ -63,7 +64,7 @@ class Together:
 def divided(native: NativeModel, weights: dict, structure: Structure, processes: int, config) -> list[Share]:
     """The shares of the atoms after the atoms have moved since the list was made."""
     owner, together = owners(structure, processes), Together(processes)
-    species = selftest.graph_at(structure, structure.positions, config.r_max).species[0]
+    species = selftest_cases.graph_at(structure, structure.positions, config.r_max).species[0]
     domains = [Domain.of(structure, owner == p, config.r_max + SKIN, species) for p in range(processes)]
     asked = [[d.atoms[d.is_ghost][owner[d.atoms[d.is_ghost]] == p] for p in range(processes)] for d in domains]
     moved = structure.positions + 0.05 * np.cos(3 * structure.positions)
@@ -98,13 +99,13 @@ def divided(native: NativeModel, weights: dict, structure: Structure, processes:
 
 @pytest.mark.skipif(bool(why_no_compiler()), reason=str(why_no_compiler()))
 @pytest.mark.parametrize(
-    ("structure", "processes"), [(CRYSTAL, 2), (CRYSTAL, 5), (MOLECULE, 3), (selftest.crystal(2, 3.0, 7), 3)]
+    ("structure", "processes"), [(CRYSTAL, 2), (CRYSTAL, 5), (MOLECULE, 3), (selftest_cases.crystal(2, 3.0, 7), 3)]
 )
 @pytest.mark.parametrize("config", [TINY, MIXED], ids=["tiny", "mixed"])
 def test_shares_are_the_whole(config, structure: Structure, processes: int) -> None:
-    model, _, forward = selftest.model_with_weights(config, 2, 0, "cpu")
+    model, _, forward = selftest_cases.model_with_weights(config, 2, 0, "cpu")
     native = NativeModel(model)
-    wide = selftest.graph_at(structure, structure.positions, config.r_max + SKIN)
+    wide = selftest_cases.graph_at(structure, structure.positions, config.r_max + SKIN)
     whole = native.dynamics(forward, wide)
     whole.load(wide, structure.positions)
     expected = whole(structure.positions + 0.05 * np.cos(3 * structure.positions))

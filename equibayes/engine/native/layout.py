@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from equibayes.bayes import covariance
 from equibayes.bayes.heads import HIDDEN
 from equibayes.bayes.model import StochasticModel
 from equibayes.network.config import NetworkConfig
@@ -89,7 +90,9 @@ class WeightMemory:
         row_places = np.arange(rows) if isinstance(rows, int) else padding.places(rows)
         row_count = rows if isinstance(rows, int) else padding.padded(rows)
         column_count = padding.padded(columns)
-        has_back = any(part in name for part in ("radial", "linear", "self_connection", "weight0", "weight1"))
+        has_back = any(
+            part in name for part in ("radial", "linear", "self_connection", "weight0", "weight1", "receiver", "sender")
+        )
         matrix = Matrix(self.size, self.back_size if has_back else -1, blocks, row_count, column_count)
         self.matrices[name] = matrix
         first = np.arange(blocks)[:, None, None] * row_count * column_count
@@ -133,4 +136,13 @@ class WeightMemory:
                 found[f"{head}.bias{i}"] = (1, 1, [width])
             found[f"{head}.weight{len(HIDDEN)}"] = (1, 1, [HIDDEN[-1]])
             found[f"{head}.bias{len(HIDDEN)}"] = (1, 1, [1])
+        features, hidden = [config.channels[0]], [covariance.HIDDEN]
+        of_edges: dict[str, tuple[int, list[int] | int, list[int]]] = {
+            "receiver": (1, features, hidden),
+            "sender": (1, features, hidden),
+            "radial": (1, covariance.RADIAL, hidden),
+            "bias": (1, 1, hidden),
+            "out": (1, covariance.COLUMNS[config.covariance], hidden),
+        }
+        found |= {f"{covariance.COVARIANCE_HEAD}.{name}": part for name, part in of_edges.items()}
         return found

@@ -78,6 +78,7 @@ class NativeModel:
             log_sigma_stress=(found["log_sigma_virial"] - graph.volume.double().log()).float(),
             features=found["features"],
             invariants=found["invariants"][None],
+            couplings=self.model.couplings(weights, found["features"], graph),
         )
 
     def dynamics(self, weights: Weights, graph: Graph) -> "NativeDynamics":

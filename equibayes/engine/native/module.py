@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from equibayes.bayes import covariance
 from equibayes.bayes.heads import HIDDEN
 from equibayes.bayes.model import StochasticModel
 from equibayes.engine.generate.arena import LayerArena
@@ -129,6 +130,10 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
         "FEATURES": features,
         "EMBEDDING_ROW": padding.size(config.embedding_channels),
         "HEAD_COUNT": len(model.heads),
+        "COUPLINGS": covariance.COLUMNS[config.covariance],
+        "EDGE_HIDDEN": padding.size(covariance.HIDDEN),
+        "EDGE_RADIAL": covariance.RADIAL,
+        "EDGE_CUTOFF_P": covariance.CUTOFF_P,
         "HIDDEN_1": padding.size(HIDDEN[0]),
         "HIDDEN_2": padding.size(HIDDEN[1]),
     }
@@ -152,6 +157,7 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
     lines += [f"constexpr long {name} = {value};" for name, value in places.items()]
     lines += [
         f"constexpr double R_MAX = {config.r_max!r};",
+        f"constexpr double COUPLING_BOUND = {covariance.BOUND.get(numbers['COUPLINGS'], 1.0)!r};",
         f"constexpr double XPLOR_ON = {config.xplor_on or 0.0!r};",
         f"constexpr bool XPLOR = {'false' if config.xplor_on is None else 'true'};",
         f"constexpr float LOG_UNIT = {log(KCAL_PER_MOL)!r}f;",
@@ -170,6 +176,7 @@ def _description(model: StochasticModel, memory: WeightMemory, layers: list[Laye
         *(f"    {_head(memory, name)}," for name in model.heads),
         "};",
     ]
+    lines += [f"constexpr CovarianceHead COVARIANCE_HEAD = {_covariance_head(memory)};"]
     lines += [f"constexpr Scalars SCALARS[] = {_braces(scalars)};"]
     lines += [f"constexpr Range SUMMED[] = {_braces(_summed(memory))};"]
     lines += ["struct BackMatrix { long place, back; int blocks, rows, columns; };"]
@@ -252,6 +259,13 @@ def _head(memory: WeightMemory, name: str) -> str:
     own = [memory.matrices[f"{name}.weight{i}"] for i in range(len(HIDDEN) + 1)]
     biases = [memory.matrices[f"{name}.bias{i}"].place for i in range(len(HIDDEN) + 1)]
     return _braces([_braces(m.place for m in own), _braces(biases), _braces(m.back for m in own[:-1])])
+
+
+def _covariance_head(memory: WeightMemory) -> str:
+    names = ("receiver", "sender", "radial", "bias", "out")
+    own = [memory.matrices.get(f"{covariance.COVARIANCE_HEAD}.{name}") for name in names]
+    places = [-1 if m is None else m.place for m in own]
+    return _braces([*places, *(-1 if m is None else m.back for m in own[:2])])
 
 
 def _braces(values: Any) -> str:

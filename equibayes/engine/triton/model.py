@@ -54,7 +54,8 @@ class TritonModel:
         if feature_mask is not None:
             passes.mask.copy_(feature_mask[:, pairs.order[0]])
         evaluate()
-        return self._output(passes, graph, pairs.order)
+        output = self._output(passes, graph, pairs.order)
+        return replace(output, couplings=self.model.couplings(weights, output.features, graph))
 
     def _passes_for(self, weights: Weights, pairs: Pairs, *, masked: bool) -> tuple[Passes, Capture[None]]:
         """Passes of the right size with these weights; the last ones are kept."""

@@ -10,7 +10,7 @@ from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.novelty import NOVELTY
-from equibayes.run.stationarity import EARLIER, sentence, undefined
+from equibayes.run.stationarity import EARLIER, samples_are, sentence, undefined
 from equibayes.run.verdict import R_HAT_LIMIT
 from equibayes.units import GPA
 
@@ -183,7 +183,7 @@ def chains(posterior: Posterior) -> tuple[str, str]:
 def descent(posterior: Posterior) -> tuple[str, str]:
     """Whether the chains are still on their way, and a kind as in `verdict`."""
     found = (posterior.verdict or {}).get("stationarity") or undefined(EARLIER)
-    text = sentence(found)
+    text = f"{sentence(found)}; {samples_are(found)}"
     kind = "unknown" if found.get("moving") is None else "over" if found["moving"] else "right"
     return f"{text[:1].upper()}{text[1:]}.", kind
 

@@ -18,7 +18,7 @@ import torch
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import Flat
-from equibayes.engine import selftest
+from equibayes.engine import selftest_cases, selftest_checks
 from equibayes.engine.native import compile as compiling
 from equibayes.engine.native.layout import WeightMemory
 from equibayes.engine.native.module import sources
@@ -40,8 +40,8 @@ DRIVER = """
 #include "potential.h"
 #include "vector.h"
 namespace equibayes {
-EXPORT void potential_run(const Data*, int64_t, int64_t, int, const int64_t*, const float*, const float*, double, float*,
-                          Seen*, int64_t);
+EXPORT void potential_run(const Data*, int64_t, int64_t, int, const int64_t*, const float*, const float*, double, double,
+                          float*, Seen*, int64_t);
 EXPORT void draw_noise(uint64_t, uint32_t, uint32_t, uint32_t, long, uint32_t*, float*);
 }
 using namespace equibayes;
@@ -60,7 +60,8 @@ int main() {
     const float* weights = (const float*)array();
     std::vector<float> gradient(chains * WEIGHTS);
     std::vector<Seen> seen(chains);
-    potential_run((const Data*)words.data(), chains, batch, 0, frames, weights, nullptr, 1.0, gradient.data(), seen.data(), 2);
+    const Data* data = (const Data*)words.data();
+    potential_run(data, chains, batch, 0, frames, weights, nullptr, 1.0, 0.0, gradient.data(), seen.data(), 2);
     fwrite(gradient.data(), 4, gradient.size(), stdout);
     for (auto& each : seen) fwrite(&each.log_p, 8, 1, stdout);
     const long size = number();
@@ -115,9 +116,9 @@ def test_what_an_emulated_cpu_computes(folder: Path) -> None:
     names = sorted(path.name for path in folder.glob("*.cpp"))
     run(folder, *FLAGS, "-I.", "-static", *names, "-o", "driver")
     model, size = StochasticModel(TINY), 6400
-    memory, flat = WeightMemory(model, NEON.width), selftest.weights(model, 2, 2)
+    memory, flat = WeightMemory(model, NEON.width), selftest_cases.weights(model, 2, 2)
     single, double = (
-        Potential(model, selftest.data(MOLECULES, TINY, dtype, "cpu"), Flat())
+        Potential(model, selftest_cases.data(MOLECULES, TINY, dtype, "cpu"), Flat())
         for dtype in (torch.float32, torch.float64)
     )
     frames, scale = torch.tensor([[0, 1, 2], [1, 1, 0]]), model.layout.scale.like(flat)
@@ -133,8 +134,8 @@ def test_what_an_emulated_cpu_computes(folder: Path) -> None:
 
     expected = double(flat, frames)
     gradient = torch.from_numpy(found.copy())[:, memory.places.long()] * scale * single.data_size / frames.shape[1]
-    assert selftest.relative(gradient, expected.gradient) < 1e-5
-    assert selftest.relative(torch.from_numpy(log_p.copy()) / 3, expected.log_likelihood) < 1e-6
+    assert selftest_checks.relative(gradient, expected.gradient) < 1e-5
+    assert selftest_checks.relative(torch.from_numpy(log_p.copy()) / 3, expected.log_likelihood) < 1e-6
     key = NoiseKey(7, (3,))
     np.testing.assert_array_equal(noise[:size], random_words(key, 5, size, stream=0)[0].numpy())
     normals = torch.from_numpy(noise[size:].copy().view(np.float32))

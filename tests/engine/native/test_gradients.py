@@ -9,7 +9,7 @@ import torch
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Potential
 from equibayes.bayes.prior import CentredNormal, Flat, StandardNormal
-from equibayes.engine import selftest, selftest_cases
+from equibayes.engine import selftest_cases, selftest_checks
 from equibayes.engine.native.compile import why_no_compiler
 from equibayes.engine.native.potential import NativePotential
 from equibayes.network.config import NetworkConfig
@@ -45,8 +45,9 @@ FOUNDATION = NetworkConfig(
     **selftest_cases.FOUNDATION,
     **selftest_cases.SCALES,
 )
+CUBIC = replace(TINY, l_max=3, num_features=[4, 3, 2, 2], num_bessels=5)
 STRESS = selftest_cases.NATIVE_NETWORKS["tiny, stress"]
-MOLECULES = [selftest.cluster(9, 8), selftest.cluster(7, 9), selftest.cluster(1, 10)]
+MOLECULES = [selftest_cases.cluster(9, 8), selftest_cases.cluster(7, 9), selftest_cases.cluster(1, 10)]
 
 
 class Case:
@@ -55,10 +56,12 @@ class Case:
     def __init__(self, config, frames, prior=None, **options):
         self.model = StochasticModel(config)
         self.reference, self.single = (
-            Potential(self.model, selftest.data(frames, config, dtype, "cpu"), prior or StandardNormal(), **options)
+            Potential(
+                self.model, selftest_cases.data(frames, config, dtype, "cpu"), prior or StandardNormal(), **options
+            )
             for dtype in (torch.float64, torch.float32)
         )
-        self.flat = selftest.weights(self.model, 2, 2)
+        self.flat = selftest_cases.weights(self.model, 2, 2)
         self.frames = torch.tensor([[0, 1, 2], [1, 1, 0]]) % len(frames)
 
     def found(self, mask=None, balance=0.0):
@@ -68,11 +71,11 @@ class Case:
     def check(self, mask=None, balance=0.0):
         found, expected = self.found(mask, balance), self.reference(self.flat, self.frames, mask, balance)
         for name in ("potential", "log_likelihood", "force_mae", "force_sigma"):
-            assert selftest.relative(getattr(found, name), getattr(expected, name)) < 1e-6, name
-        assert selftest.relative(found.gradient, expected.gradient) < 1e-5
+            assert selftest_checks.relative(getattr(found, name), getattr(expected, name)) < 1e-6, name
+        assert selftest_checks.relative(found.gradient, expected.gradient) < 1e-5
         ours, theirs = (self.model.layout.views(each.gradient.double()) for each in (found, expected))
         for name in ours:
-            assert selftest.relative(ours[name], theirs[name]) < 1e-5, name
+            assert selftest_checks.relative(ours[name], theirs[name]) < 1e-5, name
 
 
 @pytest.mark.parametrize("config", [TINY, MIXED, FOUNDATION], ids=["tiny", "mixed", "foundation"])
@@ -81,12 +84,26 @@ def test_molecules_of_several_sizes_and_an_isolated_atom(config):
 
 
 def test_atoms_that_meet_their_own_images():
-    Case(MIXED, [selftest.crystal(6, 4.0, 6), selftest.crystal(2, 3.0, 7)]).check()
+    Case(MIXED, [selftest_cases.crystal(6, 4.0, 6), selftest_cases.crystal(2, 3.0, 7)]).check()
+
+
+@pytest.mark.parametrize("covariance", ["atom", "pair"])
+def test_covariances_of_forces(covariance):
+    """Molecules, an isolated atom, atoms that meet their own images, weights of frames, and vectors of other widths."""
+    config = replace(TINY, covariance=covariance)
+    cells = [selftest_cases.crystal(6, 4.0, 6), selftest_cases.crystal(2, 3.0, 7)]
+    weighted = [replace(frame, weight=weight) for frame, weight in zip(MOLECULES, (0.25, 3.0, 1.0))]
+    for frames in (weighted, cells):
+        Case(config, frames).check()
+    squares = Case(config, MOLECULES, objective="squares")
+    squares.check()
+    head = squares.model.layout.groups["covariance_head"]
+    assert torch.equal(squares.found().gradient[:, head], squares.flat[:, head].float()), "the prior alone"
 
 
 def test_atoms_without_any_neighbours():
-    lonely = replace(selftest.cluster(3, 5), positions=np.diag([0.0, 50.0, 100.0]))
-    Case(TINY, [lonely, selftest.cluster(1, 10)]).check()
+    lonely = replace(selftest_cases.cluster(3, 5), positions=np.diag([0.0, 50.0, 100.0]))
+    Case(TINY, [lonely, selftest_cases.cluster(1, 10)]).check()
 
 
 def test_energy_without_a_label_counts_by_its_forces():
@@ -128,7 +145,7 @@ def test_cells_with_and_without_stress_add_up(objective):
     alone = [native(case.flat.float(), torch.tensor([[number]])) for number in range(len(frames))]
     for name in ("gradient", "potential", "log_likelihood"):
         mean = sum(getattr(each, name).double() for each in alone) / len(frames)
-        assert selftest.relative(getattr(whole, name), mean) < 1e-5, name
+        assert selftest_checks.relative(getattr(whole, name), mean) < 1e-5, name
     bare = Case(STRESS, [replace(frame, stress=None) for frame in frames], Flat(), objective=objective).single
     for number in (1, 3):
         assert torch.equal(
@@ -151,12 +168,12 @@ def test_balance_of_energies_and_stress_against_forces():
 @pytest.mark.parametrize("cpu", ["avx2", "sse"])
 def test_vectors_of_other_widths(cpu, monkeypatch):
     monkeypatch.setenv("EQUIBAYES_CPU", cpu)
-    Case(TINY, MOLECULES).check()
+    Case(replace(TINY, covariance="pair"), MOLECULES).check()
 
 
 def test_same_bits_with_any_number_of_threads():
     """A frame of more atoms than a block, and one that is divided."""
-    case = Case(TINY, [selftest.cluster(80, 11), *MOLECULES[:2]])
+    case = Case(TINY, [selftest_cases.cluster(80, 11), *MOLECULES[:2]])
     before = torch.get_num_threads()
     try:
         runs = []

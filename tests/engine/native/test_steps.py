@@ -11,7 +11,7 @@ import torch
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.potential import Dropout, Evaluation, Potential
 from equibayes.bayes.prior import CentredNormal, Flat, StandardNormal
-from equibayes.engine import selftest, selftest_cases
+from equibayes.engine import selftest_cases, selftest_checks
 from equibayes.engine.native.compile import build, why_no_compiler
 from equibayes.engine.native.steps import NativeStepper, ranges_of
 from equibayes.network.config import NetworkConfig
@@ -115,12 +115,12 @@ CASES = {
 def run(model, module, case, *, threads=1, native=True, stretches=((0, 1), (1, 4)), dtype=torch.float32):
     """State, average and last evaluation after four steps."""
     integrator, prior, dropout, averaged = CASES[case]
-    frames = [selftest.cluster(2, seed) for seed in range(4)]
-    data = selftest.data(frames, CONFIG, dtype, "cpu")
+    frames = [selftest_cases.cluster(2, seed) for seed in range(4)]
+    data = selftest_cases.data(frames, CONFIG, dtype, "cpu")
     potential = Springs(model, data, prior(model.layout.size), dropout=dropout)
     sampler = sghmc.SGHMCConfig(integrator=integrator, mass="matrix" if "matrix" in case else "diagonal")
     blocks = sampler.blocks(model.layout.shapes)
-    state = sghmc.init(selftest.weights(model, 2, 3).to(dtype), blocks=blocks)
+    state = sghmc.init(selftest_cases.weights(model, 2, 3).to(dtype), blocks=blocks)
     average = MovingAverage(state.position.clone(), 0.9) if averaged else None
     if native:
         stepper = NativeStepper(potential, state, KEY, sampler, module=module, average=average)
@@ -153,28 +153,28 @@ def _density(potential):
 def test_steps_are_those_of_the_reference(model, module, case):
     ours, our_average, seen = run(model, module, case)
     theirs, average, expected = run(model, module, case, native=False, dtype=torch.float64)
-    start = selftest.weights(model, 2, 3)
+    start = selftest_cases.weights(model, 2, 3)
     limit = (
         1e-4 if "matrix" in case else 1e-5
     )  # hardly any gradient in some directions, which follow the rounding of others
-    assert selftest.relative(ours.position.double() - start.float(), theirs.position - start) < limit
-    assert selftest.relative(ours.momentum, theirs.momentum) < 1e-5
-    assert selftest.relative(ours.mass.mass, theirs.mass.mass) < 1e-5
-    assert selftest.relative(ours.mass.maximum, theirs.mass.maximum) < 1e-5
+    assert selftest_checks.relative(ours.position.double() - start.float(), theirs.position - start) < limit
+    assert selftest_checks.relative(ours.momentum, theirs.momentum) < 1e-5
+    assert selftest_checks.relative(ours.mass.mass, theirs.mass.mass) < 1e-5
+    assert selftest_checks.relative(ours.mass.maximum, theirs.mass.maximum) < 1e-5
     if ours.mass.basis.numel():
         np.testing.assert_allclose(ours.mass.basis, theirs.mass.basis, atol=1e-4)
         assert (
             theirs.mass.basis - sghmc.init(start, blocks=MATRIX.blocks(model.layout.shapes)).mass.basis
         ).abs().max() > 0.5
     assert (int(ours.step), int(ours.mass.updates)) == (4, 3)
-    assert selftest.relative(seen.gradient, expected.gradient) < 1e-5
+    assert selftest_checks.relative(seen.gradient, expected.gradient) < 1e-5
     assert seen.potential.tolist() == pytest.approx(expected.potential.tolist(), rel=1e-6)
     assert seen.log_likelihood.tolist() == pytest.approx(expected.log_likelihood.tolist())
     assert seen.force_mae.tolist() == pytest.approx([0.25, 0.25])
     assert seen.force_sigma.tolist() == pytest.approx([0.5, 0.5])
     if average is not None:
-        assert selftest.relative(our_average.weights, average.weights) < 1e-6
-        assert selftest.relative(our_average.weights, theirs.position) > 1e-3
+        assert selftest_checks.relative(our_average.weights, average.weights) < 1e-6
+        assert selftest_checks.relative(our_average.weights, theirs.position) > 1e-3
 
 
 @pytest.mark.parametrize("case", ["baoa", "dropout", "baoa, matrix"])
@@ -188,8 +188,8 @@ def test_bits_depend_neither_on_threads_nor_on_stretches(model, module, case):
 
 
 def test_a_stretch_is_broken_off(model, module):
-    data = selftest.data([selftest.cluster(2, seed) for seed in range(4)], CONFIG, torch.float32, "cpu")
-    state = sghmc.init(selftest.weights(model, 2, 3).float())
+    data = selftest_cases.data([selftest_cases.cluster(2, seed) for seed in range(4)], CONFIG, torch.float32, "cpu")
+    state = sghmc.init(selftest_cases.weights(model, 2, 3).float())
     potential = Springs(model, data, StandardNormal())
     stepper = NativeStepper(potential, state, KEY, sghmc.SGHMCConfig(), module=module)
     many = 200_000

@@ -1,6 +1,7 @@
 // Frames that stay in memory as graphs, and the minibatch that is made of some of them.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -18,6 +19,7 @@ struct Frame {
     std::vector<int> first, senders, codes, ends;  // as in Graph
     std::vector<float> unit, harmonics, forces;  // [Q, 4], [Q, HARMONICS], [n, 3]
     double energy, volume, weight, noise;
+    std::vector<float> radial, cutoff, rigid;  // [Q, EDGE_RADIAL], [Q], [n, 3, 6]: see covariance.h
     bool has_stress;   // a label, and a volume that it refers to
     float stress[9];   // 0 without a label
 
@@ -68,13 +70,28 @@ struct Frame {
         unit.resize(4 * pairs), harmonics.resize(HARMONICS * pairs);
         geometry<float>(vector.data(), unit.data(), harmonics.data(), (const float*)nullptr, nullptr,
                         (const float*)nullptr, nullptr, 0, pairs);
+        if (COUPLINGS) edge_functions();
+        if (data.rigid)
+            for (int a : order) rigid.insert(rigid.end(), data.rigid + 18 * (f * data.atoms + a), data.rigid + 18 * (f * data.atoms + a + 1));
+    }
+
+  private:
+    // of the distance, for the deviation network of edges
+    void edge_functions() {
+        for (int q = 0; q < pairs; ++q) {
+            const double x = std::min(unit[4 * q + 3] / R_MAX, 1.0);
+            for (int r = 1; r <= EDGE_RADIAL; ++r) radial.push_back(float(std::sqrt(2.0) * std::sin(M_PI * r * x)));
+            double sum = 0, power = 1;
+            for (int k = 0; k < EDGE_CUTOFF_P; ++k, power *= x) sum += (k + 1) * (k + 2) / 2 * power;
+            cutoff.push_back(float(std::pow(1 - x, 3) * sum));
+        }
     }
 };
 
 // Some frames as one graph, whose rows are sorted by species.
 struct Minibatch {
     Graph graph;
-    Buffer<float> unit, harmonics;
+    Buffer<float> unit, harmonics, radial, cutoff;
     Buffer<int> structure;         // [N]: the frame of each row
     std::vector<int> starts;       // [B, TYPES]: the row of the first atom of each species of each frame
     std::vector<long> pair_start;  // [B + 1]: the first pair of each frame
@@ -128,11 +145,15 @@ struct Minibatch {
             }
         graph.first[atoms] = slots;
         unit.size(4 * pairs), harmonics.size(HARMONICS * pairs);
+        if (COUPLINGS) radial.size(EDGE_RADIAL * pairs), cutoff.size(pairs);
         for (int b = 0; b < B; ++b) {
             const Frame& frame = *frames[b];
             for (int i = 0; i < 2 * frame.pairs; ++i) graph.ends[2 * pair_start[b] + i] = row(b, frame, frame.ends[i]);
             std::copy(frame.unit.begin(), frame.unit.end(), unit + 4 * pair_start[b]);
             std::copy(frame.harmonics.begin(), frame.harmonics.end(), harmonics + HARMONICS * pair_start[b]);
+            if (!COUPLINGS) continue;
+            std::copy(frame.radial.begin(), frame.radial.end(), radial + EDGE_RADIAL * pair_start[b]);
+            std::copy(frame.cutoff.begin(), frame.cutoff.end(), cutoff + pair_start[b]);
         }
     }
 };

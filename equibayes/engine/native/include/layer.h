@@ -81,6 +81,11 @@ struct Range {
     long from, to;
 };
 
+// Places of the weights of the deviation network of edges, and of two transposed matrices.
+struct CovarianceHead {
+    long receiver, sender, radial, bias, out, receiver_back, sender_back;
+};
+
 // Places of the weights and biases of a head, and of its transposed weights.
 struct Head {
     long weight[3], bias[3], back[2];

@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "covariance.h"
 #include "frames.h"
 #include "readout.h"
 #include "threads.h"
@@ -21,9 +22,9 @@ namespace {
 // The frames of a data set, shared by the chains that use it.
 std::shared_ptr<const std::vector<Frame>> frames_of(const Data& data) {
     static std::mutex mutex;
-    using Key = std::array<const void*, 6>;
+    using Key = std::array<const void*, 7>;
     static std::map<Key, std::weak_ptr<const std::vector<Frame>>> known;
-    const Key key{data.vector, data.energy, data.forces, data.stress, data.weight, data.noise};
+    const Key key{data.vector, data.energy, data.forces, data.stress, data.weight, data.noise, data.rigid};
     std::lock_guard<std::mutex> lock(mutex);
     auto found = known[key].lock();
     if (!found) {
@@ -47,6 +48,8 @@ struct Work {
     Passes<float> passes;
     Readout readout;
     Deviation heads[HEAD_COUNT];
+    ForceNoise<COUPLINGS> noise;
+    std::vector<double> errors;  // [n, 3] of one frame
     Buffer<float> mask, forces, direction, strain, deviations, deviation_tilde, energy_bar;
     Buffer<double> energies;
 };
@@ -119,7 +122,7 @@ double squared_sigma_forces(const Work& work, int b) {
 }
 
 // L = −Σ scale ln p, without the prior; scale: times the weight of the frame.
-// With z = (label − mean)/σ of an energy or force component and s = ln σ:
+// With z = (label − mean)/σ of an energy or force component and s = ln σ (of forces with a covariance see covariance.h):
 //     ∂L/∂mean = −scale z/σ,    ∂L/∂s = scale (1 − z²)
 // squares: no deviations, −½ Σ (ΔF)² − 3/2 n (ΔE/n)² of n atoms (up to a constant) in place of ln p.
 // balance: where it is not 0, 1/σ² of the energy in ∂L/∂mean is at least balance · 3 / Σ σ_F².
@@ -146,23 +149,29 @@ void likelihood(Work& work, bool squares, double scale_of_all, double balance, S
         const double share = squares || !known ? 0 : scale * of_energy.slope * (1 - z * z) / total;
         const double least = balance && !squares ? balance * 3 / squared_sigma_forces(work, b) : 0;
         const double pull = z * std::max(inverse, least / inverse);
+        double of_forces = 0;
+        work.errors.resize(3 * count);
         for (int a = 0; a < count; ++a) {
             const int n = work.minibatch.row(b, frame, a);
             energy_bar[n] = (float)(-scale * pull);
             energy_tilde[n] = squares ? 0.0f : (float)(share * std::exp(log_sigma_energy[n] - top));
-            const Widened of_forces(squares ? 0 : log_sigma_forces[n], variance);
-            const double s = of_forces.log_sigma, by_sigma = std::exp(-s);
+            const Widened widened(squares ? 0 : log_sigma_forces[n], variance);
+            const double s = widened.log_sigma, by_sigma = std::exp(-s);
             double sum = 0;
             for (int i = 0; i < 3; ++i) {
                 const double error = (double)frame.forces[3 * a + i] - work.forces[3 * n + i], y = error * by_sigma;
                 sum += y * y;
+                work.errors[3 * a + i] = error;
                 seen.wrong += std::fabs(error) / 3;
                 direction[3 * n + i] = (float)(scale * y * by_sigma);
             }
-            force_tilde[n] = squares ? 0.0f : (float)(scale * of_forces.slope * (3 - sum));
-            seen.log_p += -0.5 * sum - 3 * s - 3 * HALF_LOG_2PI;
+            force_tilde[n] = squares ? 0.0f : (float)(scale * widened.slope * (3 - sum));
+            of_forces += -0.5 * sum - 3 * s - 3 * HALF_LOG_2PI;
             seen.sigma += std::exp((double)log_sigma_forces[n]);
         }
+        if (COUPLINGS && !squares)
+            of_forces = work.noise.likelihood(work.minibatch, b, frame, work.errors.data(), log_sigma_forces, scale, direction, force_tilde);
+        seen.log_p += of_forces;
         seen.atoms += count;
         seen.weighted += frame.weight * (seen.log_p - before);
     }
@@ -247,6 +256,8 @@ void evaluate(Chain& chain, int number, const int64_t* indices, double scale, do
     passes.adjoint();
     passes.forces(work.forces.size(3 * N));
 
+    const bool covariance = COUPLINGS && !chain.squares;
+    if (covariance) work.noise.forward(work.minibatch, chain.weights, features);
     likelihood(work, chain.squares, scale, balance, seen);
     if (HEAD_COUNT > 2) stress_likelihood(work, chain.squares, scale, balance, seen);
 
@@ -258,6 +269,7 @@ void evaluate(Chain& chain, int number, const int64_t* indices, double scale, do
     for (int head = 0; head < HEAD_COUNT; ++head)
         work.heads[head].backward(HEADS[head], chain.weights, chain.back, features, N,
                                   work.deviation_tilde + head * N, gradient, tilde);
+    if (covariance) work.noise.backward(work.minibatch, chain.weights, chain.back, features, gradient, tilde);
     work.readout.back(tilde, N);
     passes.adjoint_tangent(gradient);
 }

@@ -1,0 +1,75 @@
+"""A posterior around a foundation model against what else can be done with few frames.
+
+    python -m studies.foundation --system ethanol --frames 20 --method tune --seed 0 --output build/foundation
+    python -m studies.foundation --system ethanol --method zero          # the network as it is
+    python -m studies.foundation --tables build/foundation               # tables of all results in a folder
+
+Writes one JSON file per run, SYSTEM-METHOD-FRAMES-SEED[-NAME].json; a run whose file is there is not repeated.
+"""
+
+import argparse
+from pathlib import Path
+
+from equibayes.errors import InputError
+from studies.foundation import methods, tables, zero
+from studies.foundation.systems import SYSTEMS, frames
+from studies.shared.options import add_commit, add_device, add_quick, add_settings, parser_of, start
+from studies.shared.results import provenance, save_json
+
+METHODS = ("zero", "tune", "ensemble", "scratch")
+
+
+def options() -> argparse.Namespace:
+    parser = parser_of(__doc__)
+    parser.add_argument("--system", choices=SYSTEMS)
+    parser.add_argument("--method", choices=METHODS, default="tune")
+    parser.add_argument("--frames", type=int, default=20, help="to learn from (default: %(default)s)")
+    parser.add_argument("--test", type=int, default=200, help="frames to test on, at most (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the split and of the run (default: %(default)s)")
+    parser.add_argument("--from", dest="center", default="7net-0", help="name or checkpoint (default: %(default)s)")
+    parser.add_argument("--factor", type=float, default=1.0, help="multiplies the width of the prior")
+    parser.add_argument("--name", default="", help="added to the name of the file")
+    parser.add_argument("--output", type=Path, default=Path("build/foundation"))
+    parser.add_argument("--tables", type=Path, metavar="FOLDER", help="print tables of what is there, and end")
+    add_device(parser)
+    add_commit(parser)
+    add_settings(parser)
+    add_quick(parser, "a minute")
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = options()
+    if given.tables is not None:
+        print(tables.of(given.tables))
+        return
+    if given.system is None:
+        raise InputError(f"--system: choose one of {', '.join(SYSTEMS)}")
+    parts = [given.system, given.method, str(given.frames), str(given.seed), *([given.name] if given.name else [])]
+    path = given.output / f"{'-'.join(parts)}.json"
+    if path.exists():
+        print(f"{path} is there")
+        return
+    quick = ["burn_in.steps=8", "cycles.length=4", "chains=2", "samples=2"] if given.quick else []
+    train, test = frames(given.system, given.frames, 4 if given.quick else given.test, given.seed)
+    about = {
+        "system": given.system,
+        "method": given.method,
+        "frames": len(train),
+        "test": len(test),
+        "seed": given.seed,
+    }
+    if given.method == "zero":
+        found = zero.measured(given.center, test, given.device)
+    else:
+        config = methods.config_of(given.method, given.center, given.seed, [*given.set, *quick])
+        posterior, cost = methods.made(given.method, config, train, given.factor, given.device)
+        result, seconds = methods.timed(lambda: methods.judged(posterior, test, given.device))
+        found = cost | {"test_seconds": seconds, "result": result, "settings": given.set, "factor": given.factor}
+    content = about | found | {"center": Path(given.center).name, "provenance": provenance(given.commit)}
+    save_json(path, content)
+    mae = content["result"]["mae"]
+    print(f"{path}: force MAE {mae:.1f} meV/Å")
+
+
+start(main)
