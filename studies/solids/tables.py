@@ -1,4 +1,4 @@
-"""Tables of all finished cases: OUTPUT/../TABLES.md, for the README of the results."""
+"""Tables and a figure of all finished cases: TABLES.md and properties.png beside OUTPUT, for the README."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +33,10 @@ def write(folder: Path) -> None:
         elements([each for each in cases if each["system"] in ELEMENTS]),
     ]
     write_text(folder.parent / "TABLES.md", "\n\n".join(parts) + "\n")
+    if final:
+        from studies.solids.figure import draw
+
+        draw(final, folder.parent / "properties.png")
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
