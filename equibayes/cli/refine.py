@@ -1,7 +1,6 @@
 """`equibayes refine MODEL DATA`: exact inference around every chain of a posterior."""
 
 import argparse
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,9 @@ from equibayes.errors import InputError
 from equibayes.files import check_target
 from equibayes.posterior.file import load
 from equibayes.posterior.seen import marks_of, split_known
-from equibayes.posterior.tangent import refine
+from equibayes.posterior.tangent import refine, warnings_of
+from equibayes.posterior.tangent_plan import DIRECTIONS, LABELS
+from equibayes.posterior.tangent_store import Store
 from equibayes.run.progress import watched
 
 MOST_HELD = 50
@@ -30,6 +31,9 @@ examples:
 
 Frames of DATA that the posterior did not learn from (those held back when sampling) choose the noise level and the size
 of σ.  Predictions cost three times as much as before.  A calibration is removed: calibrate again afterwards.
+
+Time and memory are stated before it begins; --labels and --directions lower or raise both.  An interrupted call is
+continued by the same command: REFINED.refine keeps the networks that are done until the file is written.
 """
 
 
@@ -41,6 +45,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--add", metavar="DATA", help="labelled frames to learn from as well")
     parser.add_argument("--draws", type=int, default=2, metavar="N", help="draws around each chain (default 2)")
+    parser.add_argument(
+        "--labels",
+        type=int,
+        metavar="R",
+        help=f"learn at most R labels around each network: all energies and a random share of the forces (default {LABELS})",
+    )
+    parser.add_argument(
+        "--directions",
+        type=int,
+        metavar="M",
+        help=f"move the weights in at most M random directions (default {DIRECTIONS})",
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing output file")
     add_engine_options(parser)
@@ -53,6 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
     check_target(target, overwrite=arguments.overwrite)
     if arguments.draws < 1:
         raise InputError(f"--draws {arguments.draws}: at least one draw around each chain")
+    for name in ("labels", "directions"):
+        if (getattr(arguments, name) or 1) < 1:
+            raise InputError(f"--{name} {getattr(arguments, name)}: at least one")
     use_engine(arguments)
     posterior = load(source)
     data = read(arguments.data, **reading_options(arguments))
@@ -66,20 +85,27 @@ def run(arguments: argparse.Namespace) -> int:
         known = Dataset([*known, *read(arguments.add, **reading_options(arguments))], name=known.name)
     if len(held) > MOST_HELD:
         held = held.subset(range(0, len(held), -(-len(held) // MOST_HELD)))
-    refined = refine(posterior, known, held, draws=arguments.draws, seed=arguments.seed, say=print, progress=_progress)
+    unfinished = target.with_suffix(".refine")
+    limits = {"labels": arguments.labels, "directions": arguments.directions}
+    refined = refine(
+        posterior, known, held, draws=arguments.draws, seed=arguments.seed, **limits, folder=unfinished, say=print,
+        watch=watched,
+    )  # fmt: skip
     refined.save(target)
+    Store(unfinished, "").clear()
     print(_report(refined.verdict["tangent"], len(known), len(held)))
+    for warning in warnings_of(refined.verdict["tangent"]):
+        print(f"note: {warning}")
     print(f"{len(refined)} linearised networks written to {target}")
     return 0
-
-
-def _progress(what: str, total: int) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    return lambda items: watched(items, what=what, total=total)
 
 
 def _report(about: dict[str, Any], labels: int, held: int) -> str:
     stress = about.get("stress_sigma_factor")
     chosen = f"chosen on {held} held-back frames" if held else "not checked: no held-back frames in DATA"
+    errors = about["held_back_force_mae"]
+    if errors:
+        chosen += f"; force error there {1e3 * errors[1]:.1f} instead of {1e3 * errors[0]:.1f} meV/Å"
     return (
         f"exact inference from {labels} frames; noise λ = {about['noise']:g}, σ of forces × {about['force_sigma_factor']:.2f}, "
         f"of energies × {about['energy_sigma_factor']:.2f}"

@@ -5,7 +5,6 @@ shapes that never change, and each chain can have its own frames.
 """
 
 from collections.abc import Iterable, Sequence
-from copy import copy
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -79,16 +78,6 @@ class ResidentData:
     def num_atoms(self) -> int:
         """Atoms of a padded frame."""
         return self.forces.shape[1]
-
-    def relabelled(
-        self, numbers: torch.Tensor, energy: torch.Tensor, forces: torch.Tensor, stress: torch.Tensor | None = None
-    ) -> "ResidentData":
-        """Frames by number [L], also repeated, with other labels: energies [L], forces [L, n, 3], stress [L, 3, 3]."""
-        other = copy(self)
-        other.frames = Graph(**{f.name: getattr(self.frames, f.name)[numbers] for f in fields(Graph)})
-        other.energy, other.forces, other.stress, other.weight = energy, forces, stress, None
-        other.rigid = None if self.rigid is None else self.rigid[numbers]
-        return other
 
     def batch(self, indices: torch.Tensor) -> tuple[Graph, Labels]:
         """Frames [G, B] by number -> a Graph of B structures for each of G chains, and its labels."""

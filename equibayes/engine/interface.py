@@ -74,6 +74,31 @@ class PartDynamics(Protocol):
         """The share of the atoms, at positions [n, 3] of atoms and ghosts, Å."""
 
 
+@dataclass(frozen=True)
+class LabelRows:
+    """How labels of some frames change with the weights θ [P]; forces of a frame, then its energy, then its stress.
+
+    3n force components (eV/Å), the energy (eV), and where stress is learned xx, yy, zz, √2 yz, √2 xz, √2 xy of the
+    stress (eV/Å³); R of these are chosen.  Weights are collected in columns: entry p of ∂f/∂θ, times sign[p], is added
+    to column[p]; −1: left out.
+
+    value      [R] float64   predictions, without the energy reference
+    log_sigma  [R] float64   of the heads
+    jacobian   [R, columns]
+    """
+
+    value: torch.Tensor
+    log_sigma: torch.Tensor
+    jacobian: torch.Tensor
+
+
+class RowMaker(Protocol):
+    """Rows of labels at one weight set."""
+
+    def __call__(self, frames: list[int], chosen: torch.Tensor) -> LabelRows:
+        """Of frames by number; chosen: a bool for each of their labels."""
+
+
 class Predictor(Protocol):
     """Predictions of k samples for any graph."""
 

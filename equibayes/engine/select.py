@@ -14,9 +14,11 @@ import torch
 from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.potential import Evaluation, Potential
 from equibayes.data.graph import Graph
-from equibayes.engine.interface import Dynamics, Predictor
+from equibayes.data.resident import ResidentData
+from equibayes.engine.interface import Dynamics, Predictor, RowMaker
 from equibayes.engine.native import support as _native
 from equibayes.engine.native.compile import CompileError
+from equibayes.engine.rows import ReferenceRows
 from equibayes.engine.triton import support as _triton
 from equibayes.engine.triton.capture import CapturedPotential
 from equibayes.errors import InputError
@@ -103,19 +105,19 @@ def make_evaluate(potential: Potential) -> Evaluate:
     return CapturedPotential(potential) if captured else potential
 
 
-def gradient_maker(model: StochasticModel, position: torch.Tensor) -> Callable[[Potential], Evaluate]:
-    """Turns potentials of this model into functions for û and its gradient at weights like `position`."""
+def make_rows(
+    model: StochasticModel, position: torch.Tensor, data: ResidentData, column: torch.Tensor, sign: torch.Tensor
+) -> RowMaker:
+    """How labels of frames, by number, change with the weights at `position` [P]; column, sign: see `LabelRows`."""
     choice = choose(model.config, position.device, position.dtype)
     if choice.engine == "native":
-        from equibayes.engine.native.module import load
-        from equibayes.engine.native.potential import NativePotential
+        from equibayes.engine.native.rows import NativeRows
 
         try:
-            library = load(model, say=_say_once)
-            return lambda potential: NativePotential(potential, library)
+            return NativeRows(model, position, data, column, sign)
         except CompileError as cause:
             _not_compiled(cause)
-    return make_evaluate
+    return ReferenceRows(model, position, data, column, sign)
 
 
 def make_stepper(

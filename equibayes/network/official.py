@@ -22,6 +22,7 @@ from equibayes.network.config import NetworkConfig
 from equibayes.network.irreps import Irrep, LayerPlan
 from equibayes.network.nequip import NequIP
 from equibayes.network.official_checkpoint import read_checkpoint
+from equibayes.network.official_package import read_package
 from equibayes.network.pretrained import Pretrained
 from equibayes.network.pruning import prune_weights
 from equibayes.network.weights import Weights
@@ -47,10 +48,12 @@ OFFICIAL_PRESETS: dict[str, dict[str, Any]] = {
         "L": {"num_layers": 6, "l_max": 3, "num_features": [128, 64, 32, 32]},
     }.items()
 }
+PACKAGE = ".nequip.zip"
+COULOMB = 14.399645
+"""e²/(4πε₀) of NequIP, eV Å, as in LAMMPS."""
 BUILDERS = ("NequIPGNNModel", "PresetNequIPGNNModel")
 # settings that change the function in ways we do not have, with the value that leaves it as it is
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "pair_potential": (None,),
     "per_edge_type_cutoff": (None,),
     "categorical_graph_field_embed": (None,),
     "readout_mlp_hidden_layers_depth": (0,),
@@ -77,8 +80,8 @@ WITHOUT_EFFECT = {
 
 
 def load_official(path: str | Path) -> Pretrained:
-    """Convert a NequIP checkpoint (.ckpt); nothing in the file is executed."""
-    settings, state = read_checkpoint(path)
+    """Convert a NequIP checkpoint (.ckpt) or package (.nequip.zip); nothing in the file is executed."""
+    settings, state = read_package(path) if str(path).endswith(PACKAGE) else read_checkpoint(path)
     return convert_official(settings, state, source=str(path))
 
 
@@ -87,6 +90,7 @@ def convert_official(
 ) -> Pretrained:
     """Convert settings (the arguments of NequIPGNNModel) and a state dict with any prefix."""
     state = _strip_prefix(state, source)
+    settings, repulsion = _repulsion(settings, state, source)
     config = _config(_supported(settings, source), state)
     full = NequIP(config, prune=False)
     try:
@@ -100,7 +104,31 @@ def convert_official(
         raise InputError(f"{source}: weights and settings do not belong together ({reason})") from cause
     pruned = NequIP(config)
     flat = prune_weights(full, pruned, full.layout.flatten(weights))
-    return Pretrained(config, flat, dict(config.per_type_energy_shifts or {}))
+    return Pretrained(config, flat, dict(config.per_type_energy_shifts or {}), repulsion=repulsion)
+
+
+def _repulsion(
+    settings: Mapping[str, Any], state: Mapping[str, torch.Tensor], source: str
+) -> tuple[dict[str, Any], dict[str, float] | None]:
+    """Settings without their pair potential, and the settings of ZBL here, if it is one."""
+    pair = settings.get("pair_potential")
+    rest = {name: value for name, value in settings.items() if name != "pair_potential"}
+    if pair is None:
+        return rest, None
+    known = (
+        isinstance(pair, Mapping) and str(pair.get("_target_", "")).endswith(".ZBL") and pair.get("units") == "metal"
+    )
+    types = list(pair.get("chemical_species", [])) if known else []
+    if not known or types != list(settings.get("type_names", [])):
+        raise InputError(
+            f"{source}: pair_potential={pair} is not supported here; ZBL in metal units and models without are"
+        )
+    factor = state.get("pair_potential._qqr2exesquare", torch.tensor(COULOMB / 2))
+    return rest, {
+        "coulomb": 2 * float(factor),
+        "cutoff": float(settings["r_max"]),
+        "p": float(pair.get("polynomial_cutoff_p", 6.0)),
+    }
 
 
 def _supported(settings: Mapping[str, Any], source: str) -> dict[str, Any]:

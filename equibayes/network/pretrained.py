@@ -18,21 +18,23 @@ PER_TYPE = ("avg_num_neighbors", "per_type_energy_scales", "per_type_energy_shif
 class Pretrained:
     """A converted model.
 
-    config   settings of our network
-    weights  [1, P] float64 in our layout, without deviation heads
-    shifts   energy per species, eV, by chemical symbol
-    origin   who made the weights, from what, and under which licence: a sentence for the user
+    config     settings of our network
+    weights    [1, P] float64 in our layout, without deviation heads
+    shifts     energy per species, eV, by chemical symbol
+    origin     who made the weights, from what, and under which licence: a sentence for the user
+    repulsion  settings of a ZBL term that is added to the energy (labelling/zbl.py); None: there is none
     """
 
     config: NetworkConfig
     weights: torch.Tensor
     shifts: dict[str, float]
     origin: str = ""
+    repulsion: dict[str, float] | None = None
 
     def restricted(self, names: Sequence[str]) -> "Pretrained":
         """The same function of structures of these species alone; rows of the others are left out."""
         config, weights = restrict(self.config, self.weights, names)
-        return Pretrained(config, weights, {name: self.shifts[name] for name in names}, self.origin)
+        return replace(self, config=config, weights=weights, shifts={name: self.shifts[name] for name in names})
 
 
 def restrict(config: NetworkConfig, weights: torch.Tensor, names: Sequence[str]) -> tuple[NetworkConfig, torch.Tensor]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.pretrained import file_of, is_pretrained, load_pretrained
+from equibayes.posterior.pretrained import baseline_of, file_of, is_pretrained, load_pretrained
 from equibayes.run.center import Center
 
 
@@ -20,7 +20,8 @@ def load_center(name: str | None) -> Center | None:
         return None
     if is_pretrained(name):
         found = load_pretrained(name)
-        return Center(name, found.config, found.weights, _digest(file_of(name)[0]), origin=found.origin)
+        digest, baseline = _digest(file_of(name)[0]), baseline_of(found)
+        return Center(name, found.config, found.weights, digest, origin=found.origin, baseline=baseline)
     path, _ = file_of(name)
     posterior = load(path)
     weights = posterior.samples[_latest_first(posterior)].double()

@@ -1,18 +1,24 @@
-"""Exact Bayesian linear regression in function space, in float64.
+"""Exact Bayesian linear regression in float64, in two forms that give the same posterior.
 
-Labels r [R] are linear in the unknown δ [P] with rows J [R, P]:
+Labels r [R] are linear in the unknown u [m] with rows J [R, m]:
 
-    r = J δ + n,     δ ~ N(0, s² I),     n ~ N(0, s² Λ),  Λ = diag(noise)
+    r = J u + n,     u ~ N(0, s² I),     n ~ N(0, s² Λ),  Λ = diag(noise)
 
-With few labels everything follows from the Gram matrix K = J Jᵀ [R, R]:
+s² maximises the evidence.  Few labels, `FewLabels`: everything follows from the Gram matrix K = J Jᵀ [R, R],
 
-    a = (K + Λ)⁻¹ r,     E[δ] = Jᵀ a,     s² = rᵀ a / R          (s² maximises the evidence)
+    a = (K + Λ)⁻¹ r,     E[u] = Jᵀ a,     s² = rᵀ a / R
 
-A draw of δ given r (Matheron's rule): draw s ε and n from the prior, and correct them by what they get wrong,
+A draw of u given r (Matheron's rule): draw s ε and n from the prior, and correct them by what they get wrong,
 
-    δ = s ε + Jᵀ (K + Λ)⁻¹ (r − s (J ε + √Λ ν)),     ε, ν ~ N(0, I).
+    u = E[u] + s [ε − Jᵀ (K + Λ)⁻¹ (J ε + √Λ ν)],     ε, ν ~ N(0, I).
+
+Many labels, `ManyLabels`: from the normal equations with A = Jᵀ Λ⁻¹ J [m, m] and b = Jᵀ Λ⁻¹ r, which are sums over
+labels, so that no more than some of them are ever in memory,
+
+    E[u] = (A + I)⁻¹ b,     s² = (rᵀ Λ⁻¹ r − bᵀ E[u]) / R,     u = E[u] + s L⁻ᵀ ε,  L Lᵀ = A + I.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,59 +27,128 @@ from equibayes.errors import InputError
 
 JITTER, LARGEST_JITTER = 1e-10, 1e-4
 """Relative to the mean of K's diagonal: rounding of the Jacobian must not make K indefinite."""
+PANELS = 8
+"""A symmetric product is computed in so many panels, of which those above the diagonal are left out."""
 
 
 @dataclass(frozen=True, eq=False)
-class Regression:
+class Solution:
     """
-    factor    [R, R]  Cholesky factor of K + Λ
-    residual  [R]     r
-    noise     [R]     Λ
-    weights   [R]     a
-    scale             s²
+    mean        [m]     E[u]
+    deviations  [n, m]  draws of u − E[u]
+    scale               s²
     """
 
-    factor: torch.Tensor
-    residual: torch.Tensor
-    noise: torch.Tensor
-    weights: torch.Tensor
+    mean: torch.Tensor
+    deviations: torch.Tensor
     scale: float
 
-    @classmethod
-    def of(cls, gram: torch.Tensor, residual: torch.Tensor, noise: torch.Tensor) -> "Regression":
-        """gram K [R, R], residual r [R], noise Λ [R]; float64."""
-        factor = _factorise(gram, noise)
-        weights = torch.cholesky_solve(residual[:, None], factor)[:, 0]
-        return cls(factor, residual, noise, weights, float(residual @ weights) / len(residual))
-
-    def draw(self, projected: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
-        """(K + Λ)⁻¹ (r − s (J ε + √Λ ν)) [R, n], which Jᵀ turns into the correction of s ε; J ε and ν are [R, n]."""
-        wrong = self.scale**0.5 * (projected + self.noise.sqrt()[:, None] * normal)
-        return torch.cholesky_solve(self.residual[:, None] - wrong, self.factor)
-
-    def variance(self, cross: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-        """Posterior variance of J' δ [S], from J' Jᵀ [S, R] and the diagonal of J' J'ᵀ [S]."""
-        half = torch.linalg.solve_triangular(self.factor, cross.mT, upper=False)
-        return self.scale * (own - half.square().sum(0))
+    def draws(self) -> torch.Tensor:
+        """[2n, m] each deviation with either sign, so that the mean of the draws is E[u]."""
+        return torch.stack([self.mean + self.deviations, self.mean - self.deviations], 1).flatten(0, 1)
 
 
-def gram(rows: torch.Tensor, others: torch.Tensor | None = None, at_once: int = 4096) -> torch.Tensor:
-    """J J'ᵀ in float64 from float32 rows [R, P] and [S, P] (default: the same), some columns at a time."""
-    others = rows if others is None else others
-    result = torch.zeros(len(rows), len(others), dtype=torch.float64)
-    for left, right in zip(rows.split(at_once, 1), others.split(at_once, 1)):
-        result.addmm_(left.double(), right.double().mT)
+class FewLabels:
+    """All labels at once; more can be added."""
+
+    def __init__(self, rows: torch.Tensor, residual: torch.Tensor, noise: torch.Tensor) -> None:
+        """J [R, m], r [R] and Λ [R]."""
+        self.rows, self.residual, self.noise = rows, residual.double(), noise.double()
+        self.gram = gram(rows)
+
+    def __len__(self) -> int:
+        return len(self.residual)
+
+    def add(self, rows: torch.Tensor, residual: torch.Tensor, noise: torch.Tensor) -> None:
+        """More labels, whose rows border the Gram matrix."""
+        across = product(rows, self.rows)
+        self.gram = torch.cat([torch.cat([self.gram, across.mT], 1), torch.cat([across, gram(rows)], 1)])
+        self.rows = torch.cat([self.rows, rows])
+        self.residual, self.noise = torch.cat([self.residual, residual]), torch.cat([self.noise, noise])
+
+    def solve(
+        self, factors: Sequence[float], normal: torch.Tensor, of_labels: torch.Tensor | None = None
+    ) -> list[Solution]:
+        """With Λ multiplied by each of some factors; ε [n, m] and ν [n, R]."""
+        assert of_labels is not None
+        projected, found, scales = product(normal, self.rows), [], []
+        for factor in factors:
+            noise = factor * self.noise
+            wrong = projected + noise.sqrt() * of_labels
+            found.append(_solve(self.gram, noise, torch.cat([self.residual[None], wrong])))
+            scales.append(float(self.residual @ found[-1][0]) / len(self.residual))
+        moved = product(torch.cat(found), self.rows.mT).reshape(len(factors), -1, normal.shape[1])
+        return [Solution(each[0], s**0.5 * (normal - each[1:]), s) for each, s in zip(moved, scales)]
+
+
+class ManyLabels:
+    """Sums over labels."""
+
+    def __init__(self, size: int) -> None:
+        self.matrix = torch.zeros(size, size, dtype=torch.float64)
+        self.vector = torch.zeros(size, dtype=torch.float64)
+        self.squares, self.count = 0.0, 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, rows: torch.Tensor, residual: torch.Tensor, noise: torch.Tensor) -> None:
+        """Some labels: J [R, m], r [R] and Λ [R]."""
+        inverse = noise.double().rsqrt()
+        white, wrong = inverse[:, None] * rows.double(), inverse * residual
+        add_gram(self.matrix, white.mT)
+        self.vector += white.mT @ wrong
+        self.squares, self.count = self.squares + float(wrong @ wrong), self.count + len(wrong)
+
+    def solve(
+        self, factors: Sequence[float], normal: torch.Tensor, of_labels: torch.Tensor | None = None
+    ) -> list[Solution]:
+        """As of `FewLabels`; draws need no ν."""
+        return [self._solve(factor, normal.double()) for factor in factors]
+
+    def _solve(self, factor: float, normal: torch.Tensor) -> Solution:
+        precision = self.matrix / factor
+        precision.diagonal().add_(1.0)
+        cholesky = torch.linalg.cholesky(precision)
+        mean = torch.cholesky_solve(self.vector[:, None] / factor, cholesky)[:, 0]
+        scale = max(0.0, (self.squares - float(self.vector @ mean)) / factor / self.count)
+        spread = torch.linalg.solve_triangular(cholesky.mT, normal.mT, upper=True).mT
+        return Solution(mean, scale**0.5 * spread, scale)
+
+
+def gram(rows: torch.Tensor) -> torch.Tensor:
+    """J Jᵀ in float64."""
+    result = torch.zeros(len(rows), len(rows), dtype=torch.float64)
+    for columns in rows.split(4096, 1):
+        add_gram(result, columns.double())
     return result
 
 
-def _factorise(gram: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Cholesky factor of K + Λ, with the least jitter that makes it positive definite."""
+def add_gram(result: torch.Tensor, rows: torch.Tensor) -> None:
+    """Add J Jᵀ to a symmetric matrix: panels below the diagonal are computed, the others copied."""
+    size = max(256, -(-len(rows) // PANELS))
+    for start in range(0, len(rows), size):
+        own, rest = slice(start, start + size), slice(start, None)
+        result[rest, own].addmm_(rows[rest], rows[own].mT)
+        result[own, rest] = result[rest, own].mT.clone()
+
+
+def product(left: torch.Tensor, right: torch.Tensor, at_once: int = 4096) -> torch.Tensor:
+    """J J'ᵀ in float64, from [R, m] and [S, m], some columns at a time."""
+    result = torch.zeros(len(left), len(right), dtype=torch.float64)
+    for some, others in zip(left.split(at_once, 1), right.split(at_once, 1)):
+        result.addmm_(some.double(), others.double().mT)
+    return result
+
+
+def _solve(gram_matrix: torch.Tensor, noise: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """(K + Λ)⁻¹ applied to rows [n, R], with the least jitter that makes the matrix positive definite."""
     jitter = 0.0
     while jitter <= LARGEST_JITTER:
-        matrix = gram + torch.diag(noise + jitter * gram.diagonal().mean())
+        matrix = gram_matrix + torch.diag(noise + jitter * gram_matrix.diagonal().mean())
         factor, info = torch.linalg.cholesky_ex(matrix)
         if not info and bool(factor.isfinite().all()):
-            return factor
+            return torch.cholesky_solve(right.mT, factor).mT
         jitter = max(JITTER, 10 * jitter)
     raise InputError(
         "the labels are too alike for the model to tell apart (singular Gram matrix): remove repeated frames"

@@ -9,19 +9,20 @@ from equibayes.bayes.model import StochasticModel
 from equibayes.data.elements import atomic_number
 from equibayes.data.reference import EnergyReference
 from equibayes.errors import InputError
-from equibayes.network.official import load_official
+from equibayes.labelling.baseline import Baseline
+from equibayes.network.official import PACKAGE, load_official
 from equibayes.network.pretrained import NAMES, Pretrained, find
 from equibayes.network.sevennet import load_sevennet
 from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
 
-SUFFIXES = (".pth", ".ckpt")
+SUFFIXES = (".pth", ".ckpt", PACKAGE)
 """Of files with one set of weights."""
 
 
 def is_pretrained(name: str) -> bool:
     """Whether this is a name of `NAMES` or such a file, with a fidelity or without."""
-    return name.partition(":")[0] in NAMES or Path(name.partition(":")[0]).suffix in SUFFIXES
+    return name.partition(":")[0] in NAMES or name.partition(":")[0].endswith(SUFFIXES)
 
 
 def load_pretrained(name: str) -> Pretrained:
@@ -32,7 +33,7 @@ def load_pretrained(name: str) -> Pretrained:
         return load_sevennet(path, fidelity, named.origin if named else "", name.partition(":")[0])
     if fidelity is not None:
         raise InputError(f"{path}: has no fidelities to choose from; leave :{fidelity} out")
-    if path.suffix == ".ckpt":
+    if path.name.endswith(SUFFIXES):
         return load_official(path)
     raise InputError(
         f"{name}: not a pretrained network; name one of {', '.join(NAMES)} or a file {', '.join(SUFFIXES)}"
@@ -55,7 +56,12 @@ def as_posterior(model: Pretrained) -> Posterior:
     flat[:, :size] = model.weights.to(flat)
     reference = EnergyReference("given", {atomic_number(name): shift for name, shift in model.shifts.items()})
     none = torch.zeros(1, dtype=torch.int64)
-    return Posterior(samples=flat, chain=none, step=none, network=model.config, reference=reference)
+    return Posterior(flat, none, none, model.config, reference, baseline=baseline_of(model))
+
+
+def baseline_of(model: Pretrained) -> Baseline | None:
+    """The repulsion of nuclei that a model adds to its network."""
+    return None if model.repulsion is None else Baseline.of("zbl", model.repulsion)
 
 
 class PretrainedSummary:
@@ -89,6 +95,7 @@ class PretrainedSummary:
                 f"NequIP with {counted(network.num_layers, 'layer')}, l ≤ {network.l_max}, {group}, {features} features, "
                 f"cutoff {network.r_max:g} Å: {counted(self.model.weights.shape[1], 'weight')}",
             ),
+            *([("repulsion", str(baseline_of(self.model)))] if self.model.repulsion else []),
             ("species", f"{len(names)}: {' '.join(names)}"),
             ("use", f"equibayes sample frames.xyz -o mine.posterior --from {self.name}"),
         ]

@@ -5,9 +5,13 @@ Around the weights θ_c of a chain the network is nearly linear in small changes
     f(x; θ_c + δ) ≈ f(x; θ_c) + J(x) δ,     J = ∂f/∂θ at θ_c,
 
 and with the noise of the heads and a Gaussian prior on δ the posterior of δ is Gaussian and exact
-(``linear_regression.py``).  The labels are all energies, forces and learned stresses of the training frames; noise
-Λ = λ σ² with the σ of the heads.  What stands for the posterior is a set of pairs (θ_c, δ) with δ drawn from it, and a
-prediction is that of the *linearised* network (``linearised.py``).
+(``linear_regression.py``).  Labels are all forces, energies and, where they are learned, stresses of the training
+frames; noise Λ = λ σ² with the σ of the heads.  Where there are many weights, δ is restricted to random directions
+(``subspace.py``), and of many labels a random share is used (``tangent_plan.py``), others around each θ_c.
+
+What stands for the posterior is a set of pairs (θ_c, δ) with δ drawn from it, and a prediction is that of the
+*linearised* network (``linearised.py``).  Draws come in pairs on either side of the mean of δ, so that an even number
+of them has this mean.
 
 The heads describe the misfit of θ_c before the correction, so σ would be too wide afterwards.  λ and one factor each
 for the σ of forces, energies and stress are those that maximise the likelihood of held-back frames.  Without held-back
@@ -16,10 +20,12 @@ frames λ is ``DEFAULT_NOISE``, and σ is scaled by √λ s, as the regression i
 This is an approximation: the neighbourhood of each θ_c alone, as far as the network is linear there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import log, pi
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -29,49 +35,37 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number
 from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
-from equibayes.plural import counted
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.fit_novelty import with_novelty
-from equibayes.posterior.jacobian import ENERGY, FORCE, STRESS, Progress, Rows, rows_of
-from equibayes.posterior.linear_regression import Regression, gram
+from equibayes.posterior.jacobian import FORCES, KINDS, Sight, blocks_of, rows_of
+from equibayes.posterior.linear_regression import FewLabels, ManyLabels, Solution
 from equibayes.posterior.sample import frame_mark
+from equibayes.posterior.subspace import Subspace
+from equibayes.posterior.tangent_plan import NOISES, Plan
+from equibayes.posterior.tangent_store import Draws, Store
 from equibayes.sampling.noise import NoiseKey, standard_normal
 
-NOISES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
-"""Candidates for λ."""
 DEFAULT_NOISE = 0.3
 FEWEST_HELD = 5
+LARGE = 1.0
+"""Size of δ relative to θ that is warned about where no held-back frame shows that predictions are better."""
 STREAM_WEIGHTS, STREAM_LABELS = 6, 7
-MOST_LABELS = 6000
-"""The Gram matrix of so many labels takes 0.3 GB and its factors some seconds; more frames are left out."""
-
-Steps = Callable[[Sequence[int]], Progress]
+HEADS = (FORCE_HEAD, ENERGY_HEAD, STRESS_HEAD)
+"""In the order of KINDS."""
 
 
-@dataclass(frozen=True, eq=False)
-class Draws:
-    """What one centre gives for every candidate λ.
+class Watch(Protocol):
+    """Shows the progress of a loop."""
 
-    scale    [Λ]        s²
-    delta    [Λ, n, P]  draws of δ, float32
-    members  [Λ, n, H]  predictions of the held-back labels
-    held     the held-back labels, None without any
-    """
-
-    scale: np.ndarray
-    delta: torch.Tensor
-    members: np.ndarray
-    held: Rows | None
+    def __call__(self, items: Iterable[int], what: str) -> Iterable[int]: ...
 
 
 @dataclass(frozen=True)
 class Choice:
-    """λ (its number in NOISES), factors on the σ of forces, energies and stress, ln p of the held-back labels."""
+    """λ (its number in NOISES), a factor on the σ of each kind of label, ln p of the held-back labels."""
 
     noise: int
-    forces: float
-    energy: float
-    stress: float
+    factors: tuple[float, float, float]
     log_likelihood: float | None
 
 
@@ -82,89 +76,112 @@ def refine(
     *,
     draws: int = 2,
     seed: int = 0,
+    directions: int | None = None,
+    labels: int | None = None,
+    folder: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
-    progress: Callable[[str, int], Progress] = lambda what, total: iter,
+    watch: Watch = lambda items, what: items,
 ) -> Posterior:
     """The linearised posterior around the last sample of each chain, with so many draws around each.
 
-    train     the frames that the posterior learned from, and new ones
-    held      frames that it did not learn from, for λ and the size of σ
-    progress  (what, how many) → a wrapper of an iterable that shows progress
+    train       the frames that the posterior learned from, and new ones
+    held        frames that it did not learn from, for λ and the size of σ
+    directions  random directions of the weights that δ consists of, at most; None: see `tangent_plan`
+    labels      that are learned, at most: of more, all energies and a random share of the forces; None: likewise
+    folder      keeps what is computed, network by network, so that an interrupted call goes on there
     """
     if posterior.dropout or posterior.tangent is not None:
         raise InputError("only a posterior or ensemble of whole networks can be refined, and only once")
-    learned = train
-    train = _as_many_as_fit(learned, say)
-    centres = _centres(posterior)
-    known = _resident(posterior, train)
-    left = None if held is None or len(held) < FEWEST_HELD else _resident(posterior, held)
-    found = []
-    for number, centre in enumerate(centres):
-        what = f"network {number + 1} of {len(centres)}"
-        key = NoiseKey(seed, [number])
-        found.append(draws_around(posterior, posterior.samples[centre], known, left, draws, key, progress, what))
+    plan = Plan.of(posterior, train, directions, labels)
+    plan.check()
+    known = resident(posterior, train)
+    left = None if held is None or len(held) < FEWEST_HELD else resident(posterior, held)
+    say(f"{plan.words()}, about {plan.seconds(posterior, known):.0f} s")
+    store = Store.of(folder, posterior, train, held if left else None, plan, draws, seed)
+    chosen, found = centres(posterior), []
+    for number, centre in enumerate(chosen):
+        around = store.load(number)
+        if around is None:
+            inference = Inference(posterior, centre, plan, NoiseKey(seed, [number]))
+            inference.learn(known, partial(watch, what=f"network {number + 1} of {len(chosen)}"))
+            around = inference.draws(draws, left)
+            store.save(number, around)
+        found.append(around)
     choice = choose(found)
-    refined = _assembled(posterior, centres, found, choice, train, draws)
-    return with_novelty(refined, learned, learned[:0] if held is None else held)
+    refined = _assembled(posterior, chosen, found, choice, train, plan, seed, draws)
+    return with_novelty(refined, train, train[:0] if held is None else held)
 
 
-def draws_around(
-    posterior: Posterior,
-    position: torch.Tensor,
-    train: ResidentData,
-    held: ResidentData | None,
-    count: int,
-    key: NoiseKey,
-    progress: Callable[[str, int], Progress],
-    what: str,
-) -> Draws:
-    """Draws of δ at one centre, for every candidate λ."""
-    model = posterior.model
-    rows = rows_of(model, position, train, progress(what, len(train)))
-    gram_matrix, size = gram(rows.jacobian), len(position)
-    residual = torch.from_numpy(rows.label - rows.value)
-    variance = torch.from_numpy(rows.sigma).square()
-    ε = _normals(key, STREAM_WEIGHTS, count, size).float() * outside(rows)
-    ν = _normals(key, STREAM_LABELS, count, len(residual))
-    projected = (rows.jacobian @ ε.mT).double()
-    scales, deltas = [], []
-    for noise in NOISES:
-        regression = Regression.of(gram_matrix, residual, noise * variance)
-        correction = regression.draw(projected, ν.mT)
-        deltas.append(regression.scale**0.5 * ε + (rows.jacobian.mT @ correction.float()).mT)
-        scales.append(regression.scale)
-    delta = torch.stack(deltas)
-    unseen = None if held is None else rows_of(model, position, held)
-    members = np.zeros((len(NOISES), count, 0))
-    if unseen is not None:
-        members = unseen.value + (delta @ unseen.jacobian.mT).double().numpy()
-    return Draws(np.array(scales), delta, members, unseen)
+class Inference:
+    """Inference around one network: more frames can be learned at any time."""
+
+    def __init__(self, posterior: Posterior, centre: int, plan: Plan, key: NoiseKey) -> None:
+        """centre: the number of the sample;  key: of its random numbers."""
+        self.model, self.position, self.key = posterior.model, posterior.samples[centre], key
+        self.space = space_of(posterior, plan, key)
+        self.few, self.share = plan.few, plan.share
+        self.found: FewLabels | ManyLabels | None = None if plan.few else ManyLabels(self.space.size)
+
+    def learn(self, data: ResidentData, progress: Callable[[Iterable[int]], Iterable[int]] = iter) -> None:
+        """Learn the labels of some frames."""
+        sight = Sight(data, self.share, seed_of(self.key))
+        if isinstance(self.found, ManyLabels):
+            for rows in blocks_of(self.model, self.position, sight, self.space, progress):
+                self.found.add(rows.jacobian, rows.residual, rows.variance)
+            return
+        rows = rows_of(self.model, self.position, sight, self.space, progress)
+        if self.found is None:
+            self.found = FewLabels(rows.jacobian, rows.residual, rows.variance)
+        else:
+            self.found.add(rows.jacobian, rows.residual, rows.variance)
+
+    def draws(self, count: int, held: ResidentData | None) -> Draws:
+        """Draws of u for every candidate λ, and what they predict for held-back frames."""
+        solutions = self._solve(-(-count // 2))
+        moves = torch.stack([each.draws()[:count] for each in solutions]).float()
+        rows = None if held is None else rows_of(self.model, self.position, Sight(held), self.space)
+        members = None if rows is None else rows.value + moves.double() @ rows.jacobian.double().mT
+        kept = None if rows is None else replace(rows, jacobian=rows.jacobian[:, :0])
+        return Draws(torch.tensor([each.scale for each in solutions], dtype=torch.float64), moves, members, kept)
+
+    def _solve(self, count: int) -> list[Solution]:
+        """For every candidate λ."""
+        assert self.found is not None
+        normal = _normals(self.key, STREAM_WEIGHTS, count, self.space.size)
+        of_labels = _normals(self.key, STREAM_LABELS, count, len(self.found)) if self.few else None
+        return self.found.solve(NOISES, normal, of_labels)
 
 
-def outside(rows: Rows) -> torch.Tensor:
-    """[P] 1 for weights that some label depends on: not those of the noise heads, or of species that are not there."""
-    return (rows.jacobian != 0).any(0).float()
+def space_of(posterior: Posterior, plan: Plan, key: NoiseKey) -> Subspace:
+    """The directions around a network."""
+    return Subspace.of(posterior.model, plan.directions, seed_of(key))
+
+
+def seed_of(key: NoiseKey) -> int:
+    """Of choices around a network that are not Gaussian."""
+    (chain,) = key.chains
+    return key.seed * 1_000_003 + chain
 
 
 def choose(found: Sequence[Draws]) -> Choice:
-    """λ and the factors on σ of each kind that maximise the likelihood of the held-back labels."""
-    if found[0].held is None:
-        number = NOISES.index(DEFAULT_NOISE)
-        factor = float(np.sqrt(DEFAULT_NOISE * np.mean([each.scale[number] for each in found])))
-        return Choice(number, factor, factor, factor, None)
+    """λ and the factors on σ that maximise the likelihood of the held-back labels."""
     held = found[0].held
-    aleatoric = np.mean([np.square(each.held.sigma) for each in found if each.held is not None], 0)
+    if held is None:
+        number = NOISES.index(DEFAULT_NOISE)
+        factor = float((DEFAULT_NOISE * torch.stack([each.scale[number] for each in found]).mean()).sqrt())
+        return Choice(number, (factor, factor, factor), None)
+    aleatoric = torch.stack([each.held.sigma.square() for each in found if each.held is not None]).mean(0).numpy()
     choices = []
     for number in range(len(NOISES)):
-        members = np.concatenate([each.members[number] for each in found])
-        error, epistemic = members.mean(0) - held.label, members.var(0)
+        members = torch.cat([each.members[number] for each in found if each.members is not None]).numpy()
+        error, epistemic = members.mean(0) - held.label.numpy(), members.var(0)
         factors, total = [], 0.0
-        for kind in (FORCE, ENERGY, STRESS):
-            own = held.kind == kind
+        for kind in range(len(KINDS)):
+            own = held.kind.numpy() == kind
             factor, log_p = best_factor(error[own], epistemic[own], aleatoric[own])
             factors.append(factor)
             total += log_p
-        choices.append(Choice(number, factors[FORCE], factors[ENERGY], factors[STRESS], total))
+        choices.append(Choice(number, (factors[0], factors[1], factors[2]), total))
     return max(choices, key=lambda choice: choice.log_likelihood or -np.inf)
 
 
@@ -182,34 +199,52 @@ def best_factor(error: np.ndarray, epistemic: np.ndarray, aleatoric: np.ndarray)
     return float(factors[best]), float(log_p[best])
 
 
-def _centres(posterior: Posterior) -> list[int]:
+def centres(posterior: Posterior) -> list[int]:
     """The last sample of every chain."""
     last = {int(chain): number for number, chain in enumerate(posterior.chain)}
     return sorted(last.values())
 
 
-def _as_many_as_fit(train: Dataset, say: Callable[[str], None]) -> Dataset:
-    """Frames, evenly spread, with at most MOST_LABELS labels."""
-    labels = np.cumsum([3 * len(s) + 1 + 6 * (s.stress_label is not None) for s in train])
-    if labels[-1] <= MOST_LABELS:
-        return train
-    count = max(1, int(len(train) * MOST_LABELS / labels[-1]))
-    say(
-        f"{labels[-1]} labels in {counted(len(train), 'frame')}; {count} of them are used (at most {MOST_LABELS} labels)"
-    )
-    return train.subset(np.unique(np.linspace(0, len(train) - 1, count).astype(int)))
-
-
-def _resident(posterior: Posterior, data: Dataset) -> ResidentData:
+def resident(posterior: Posterior, data: Dataset) -> ResidentData:
     network, reference = posterior.network, posterior.reference
     return ResidentData(
         data if posterior.baseline is None else posterior.baseline.taken_off(data),
         r_max=network.r_max,
         species_of={atomic_number(name): index for index, name in enumerate(network.type_names)},
         reference=[reference.total(structure.numbers) for structure in data],
+        stress=posterior.model.learns_stress,
         dtype=posterior.samples.dtype,
         device="cpu",
     )
+
+
+def warnings_of(about: dict[str, Any]) -> list[str]:
+    """Where the linearisation does not hold; about: `tangent` of the verdict."""
+    errors, size = about["held_back_force_mae"], about["relative_size"]
+    found = []
+    if errors and errors[1] > errors[0]:
+        found.append(
+            f"the linearised networks have a larger force error on held-back frames ({1e3 * errors[1]:.1f} meV/Å) than "
+            f"the networks themselves ({1e3 * errors[0]:.1f}): the linearisation fails; use the unrefined posterior"
+        )
+    if not errors and size > LARGE:
+        found.append(
+            f"the labels move the weights by {100 * size:.0f} % of their size, and there are no held-back frames to see "
+            "whether the linearisation holds: name some, or sample again with all labels"
+        )
+    return found
+
+
+def held_back_errors(found: Sequence[Draws], noise: int) -> tuple[float, float] | None:
+    """Mean absolute force error on held-back frames, eV/Å: of the mean of the centres, and of the linearised mean."""
+    held = found[0].held
+    if held is None:
+        return None
+    before = torch.stack([each.held.value for each in found if each.held is not None]).mean(0)
+    after = torch.cat([each.members[noise] for each in found if each.members is not None]).mean(0)
+    own = held.kind == FORCES
+    error_before, error_after = ((each - held.label)[own].abs().mean() for each in (before, after))
+    return float(error_before), float(error_after)
 
 
 def _normals(key: NoiseKey, stream: int, count: int, size: int) -> torch.Tensor:
@@ -217,25 +252,39 @@ def _normals(key: NoiseKey, stream: int, count: int, size: int) -> torch.Tensor:
 
 
 def _assembled(
-    posterior: Posterior, centres: list[int], found: Sequence[Draws], choice: Choice, train: Dataset, draws: int
+    posterior: Posterior,
+    chosen: list[int],
+    found: Sequence[Draws],
+    choice: Choice,
+    train: Dataset,
+    plan: Plan,
+    seed: int,
+    draws: int,
 ) -> Posterior:
     """Pairs (θ_c, δ) in turn from the chains, with the factors on σ in the last bias of the heads."""
-    order = [(number, draw) for draw in range(draws) for number in range(len(centres))]
-    rows = torch.tensor([centres[number] for number, _ in order])
-    delta = torch.stack([found[number].delta[choice.noise, draw] for number, draw in order])
+    spaces = [space_of(posterior, plan, NoiseKey(seed, [number])) for number in range(len(chosen))]
+    order = [(number, draw) for draw in range(draws) for number in range(len(chosen))]
+    rows = torch.tensor([chosen[number] for number, _ in order])
+    moves = [spaces[number].expand(found[number].moves[choice.noise, draw, None]) for number, draw in order]
     samples = posterior.samples[rows].clone()
     views = posterior.model.layout.views(samples)
-    factors = {FORCE_HEAD: choice.forces, ENERGY_HEAD: choice.energy, STRESS_HEAD: choice.stress}
-    for head in posterior.model.heads:
-        views[f"{head}.bias{len(HIDDEN)}"].add_(log(factors[head]))
+    for head, factor in zip(HEADS, choice.factors):
+        if head in posterior.model.heads:
+            views[f"{head}.bias{len(HIDDEN)}"].add_(log(factor))
     about: dict[str, Any] = {
         "noise": NOISES[choice.noise],
-        "force_sigma_factor": choice.forces,
-        "energy_sigma_factor": choice.energy,
-        **({"stress_sigma_factor": choice.stress} if posterior.model.learns_stress else {}),
+        "force_sigma_factor": choice.factors[0],
+        "energy_sigma_factor": choice.factors[1],
+        **({"stress_sigma_factor": choice.factors[2]} if posterior.model.learns_stress else {}),
         "prior_scale": [float(each.scale[choice.noise]) ** 0.5 for each in found],
         "frames": len(train),
+        "labels": plan.labels,
+        "share_of_forces": plan.share,
+        "directions": plan.directions,
+        "weights": plan.weights,
         "draws": draws,
+        "relative_size": float(torch.cat(moves).norm() / samples.norm()),
+        "held_back_force_mae": held_back_errors(found, choice.noise),
     }
     marks = {*posterior.data.get("frame_marks", ()), *(frame_mark(structure) for structure in train)}
     return replace(
@@ -243,7 +292,7 @@ def _assembled(
         samples=samples,
         chain=posterior.chain[rows],
         step=posterior.step[rows],
-        tangent=delta.to(samples.dtype),
+        tangent=torch.cat(moves).to(samples.dtype),
         data=posterior.data | {"frame_marks": sorted(marks)},
         verdict=posterior.verdict | {"tangent": about},
         calibration=None,

@@ -129,6 +129,7 @@ def lay_out(
     check_forces([*train, *validation])
     if narrow := narrow_range(train):
         warnings.warn(narrow, InputWarning, stacklevel=2)
+    config = _with_baseline_of(center, config)
     baseline = Baseline.of(config.prior.baseline, config.prior.baseline_settings)
     learned = taken_off(baseline, train)
     if (config.prior.center is None) != (center is None):
@@ -314,6 +315,14 @@ def _with_covariance(network: NetworkConfig, config: SampleConfig) -> NetworkCon
             f"network.covariance={network.covariance}, but likelihood.covariance={asked}; set likelihood.covariance alone"
         )
     return replace(network, covariance=asked)
+
+
+def _with_baseline_of(center: Center | None, config: SampleConfig) -> SampleConfig:
+    """What the network of a centre corrects, unless the settings name something."""
+    if center is None or center.baseline is None or config.prior.baseline is not None:
+        return config
+    own = center.baseline.to_dict()
+    return replace(config, prior=replace(config.prior, baseline=own["engine"], baseline_settings=own["settings"]))
 
 
 def _check_same_baseline(center: Center, baseline: Baseline | None) -> None:

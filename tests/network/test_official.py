@@ -1,5 +1,7 @@
 """Weights of official NequIP models give the same energies, forces and stress here."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -8,6 +10,8 @@ from equibayes.network.config import NetworkConfig
 from equibayes.network.irreps import Irrep, plan_layers
 from equibayes.network.nequip import NequIP
 from equibayes.network.official import convert_official
+from equibayes.posterior.predict import predict
+from equibayes.posterior.pretrained import as_posterior
 from tests.official import (
     ENLARGE,
     assert_equal,
@@ -75,6 +79,22 @@ def test_pseudoscalars():
     compare(arguments, enlarge=1.4)
 
 
+@pytest.mark.parametrize("compressed", [1.0, 0.7], ids=["equilibrium", "compressed"])
+def test_repulsion_of_nuclei(compressed):
+    """ZBL, as in NequIP's foundation models: the same numbers when it is added as a baseline."""
+    zbl = {"_target_": "nequip.nn.pair_potential.ZBL", "units": "metal", "chemical_species": list(SPECIES)}
+    arguments = settings(pair_potential=zbl)
+    theirs = build(**arguments)
+    posterior = as_posterior(convert_official(arguments, theirs.state_dict()))
+    for structure in (ethanol(), salt()):
+        closer = replace(structure, positions=structure.positions * compressed, cell=structure.cell * compressed)
+        expected = evaluate_official(theirs, closer, list(SPECIES), 4.0)
+        found = next(predict(posterior, [closer], device="cpu"))
+        assert_equal({name: getattr(found, name) for name in ("energy", "forces", "stress")}, expected, 1e-10)
+        plain = evaluate_ours(convert_official(arguments, theirs.state_dict()), closer, torch.float64)
+        assert relative_error(plain["forces"], expected["forces"]) > 1e-3, "the term counts"
+
+
 def test_published_preset():
     """NequIP's own size S; its builder fills in the rest."""
     from nequip.model import PresetNequIPGNNModel
@@ -112,7 +132,8 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"pair_potential": {"_target_": "nequip.nn.pair_potential.ZBL"}}, "pair_potential="),
+            ({"pair_potential": {"_target_": "nequip.nn.pair_potential.LennardJones"}}, "pair_potential="),
+            ({"pair_potential": {"_target_": "nequip.nn.pair_potential.ZBL", "units": "real"}}, "pair_potential="),
             ({"per_edge_type_cutoff": {"H": 2.0}}, "per_edge_type_cutoff="),
             ({"readout_mlp_hidden_layers_depth": 1}, "readout_mlp_hidden_layers_depth=1"),
             ({"convnet_resnet": True}, "convnet_resnet=True"),

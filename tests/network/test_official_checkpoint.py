@@ -195,3 +195,52 @@ def test_package_imports_without_nequip():
         "import equibayes.network.official, equibayes.bayes.model, equibayes.bayes.likelihood, equibayes.data.resident"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+class TestPackage:
+    """A `.nequip.zip`, built by nequip itself."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def package(cls, averaged):
+        path = averaged.with_name("model.nequip.zip")
+        command = [sys.executable, "-m", "nequip.scripts.package", "build", str(averaged), str(path)]
+        done = subprocess.run(command, cwd=averaged.parent, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return path
+
+    def test_same_numbers_as_its_checkpoint(self, package, averaged):
+        expected = evaluate_official(by_nequip(averaged), ethanol(), TYPES, 4.0)
+        model = load_official(package)
+        assert_equal(evaluate_ours(model, ethanol(), torch.float64), expected, 1e-10)
+        assert torch.equal(model.weights, load_official(averaged).weights)
+
+    def test_nothing_in_it_is_executed(self, package, tmp_path):
+        """Its sources are not looked at, and a pickle that calls something makes an empty shell."""
+        with zipfile.ZipFile(package) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        harm = {name: b"raise SystemExit" if name.endswith(".py") else data for name, data in files.items()}
+        model = next(name for name in files if name.endswith("eager_model.pkl"))
+        _write(tmp_path / "a.nequip.zip", harm)
+        assert torch.equal(load_official(tmp_path / "a.nequip.zip").weights, load_official(package).weights)
+        call = b"cos\nmkdir\n(S'" + str(tmp_path / "harm").encode() + b"'\ntR."
+        _write(tmp_path / "b.nequip.zip", files | {model: call})
+        with pytest.raises(InputError, match="no weights in its model"):
+            load_official(tmp_path / "b.nequip.zip")
+        assert not (tmp_path / "harm").exists()
+
+    def test_damaged(self, package, tmp_path):
+        (tmp_path / "a.nequip.zip").write_bytes(package.read_bytes()[:1000])
+        with pytest.raises(InputError, match=r"a\.nequip\.zip: not a readable package of NequIP"):
+            load_official(tmp_path / "a.nequip.zip")
+        _write(tmp_path / "b.nequip.zip", {"else.txt": b""})
+        with pytest.raises(InputError, match="not a package of NequIP"):
+            load_official(tmp_path / "b.nequip.zip")
+        with pytest.raises(InputError, match="no such file"):
+            load_official(tmp_path / "c.nequip.zip")
+
+
+def _write(path, files):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)

@@ -35,7 +35,12 @@ def every_element(names: list[str]) -> Structure:
     return Structure([atomic_number(name) for name in names], positions, 2.7 * side * np.eye(3), [True] * 3)
 
 
-@pytest.fixture(scope="module", params=list(MODELS))
+SLOW = ("7net-l3i5", "7net-mf-0")
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in MODELS]
+)
 def both(request):
     path, _ = find(request.param)
     return load_sevennet(path, MODELS[request.param]), sevennet.calculator(str(path), MODELS[request.param])

@@ -1,11 +1,13 @@
-"""Function space against the textbook formulas in weight space."""
+"""Both forms of the regression against the textbook formulas in weight space."""
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
 from equibayes.errors import InputError
-from equibayes.posterior.linear_regression import Regression, gram
+from equibayes.posterior.linear_regression import FewLabels, ManyLabels, Solution, gram, product
 
 R, P, S = 12, 7, 5
 
@@ -17,8 +19,18 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 @pytest.fixture(scope="module", params=["more labels than weights", "more weights than labels"])
 def problem(request: pytest.FixtureRequest) -> dict[str, torch.Tensor]:
     weights = P if request.param.startswith("more labels") else 3 * R
-    J, test = random(R, weights), random(S, weights, seed=1)
-    return {"J": J, "test": test, "r": random(R, seed=2), "noise": random(R, seed=3).square() + 0.1}
+    return {"J": random(R, weights), "r": random(R, seed=2), "noise": random(R, seed=3).square() + 0.1}
+
+
+def few(problem: dict[str, torch.Tensor], normal: torch.Tensor, of_labels: torch.Tensor) -> Solution:
+    return FewLabels(*problem.values()).solve([1.0], normal, of_labels)[0]
+
+
+def many(problem: dict[str, torch.Tensor], normal: torch.Tensor, of_labels: torch.Tensor) -> Solution:
+    found = ManyLabels(problem["J"].shape[1])
+    found.add(*(each[:5] for each in problem.values()))
+    found.add(*(each[5:] for each in problem.values()))
+    return found.solve([1.0], normal)[0]
 
 
 def in_weight_space(J: torch.Tensor, r: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -27,17 +39,27 @@ def in_weight_space(J: torch.Tensor, r: torch.Tensor, noise: torch.Tensor) -> tu
     return covariance @ (J.mT / noise @ r), covariance
 
 
-def test_mean_and_variance_are_those_of_weight_space(problem: dict[str, torch.Tensor]) -> None:
-    J, test = problem["J"], problem["test"]
-    found = Regression.of(gram(J), problem["r"], problem["noise"])
-    mean, covariance = in_weight_space(J, problem["r"], problem["noise"])
-    np.testing.assert_allclose(J.mT @ found.weights, mean, rtol=1e-9, atol=1e-11)
-    variance = found.variance(gram(test, J), test.square().sum(1))
-    np.testing.assert_allclose(variance, found.scale * (test @ covariance @ test.mT).diagonal(), rtol=1e-8)
+@pytest.mark.parametrize("solve", [few, many])
+def test_exact_regression(problem: dict[str, torch.Tensor], solve: Callable[..., Solution]) -> None:
+    """A draw is affine in (ε, ν): its offset is the posterior mean, its linear part squared the covariance."""
+    weights = problem["J"].shape[1]
+    size = weights + R
+    identity = torch.eye(size, dtype=torch.float64)
+    found = solve(problem, identity[:, :weights], identity[:, weights:])
+    mean, covariance = in_weight_space(**problem)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        found.deviations.mT @ found.deviations, found.scale * covariance, rtol=1e-7, atol=1e-8 * found.scale
+    )
+    draws = found.draws()
+    np.testing.assert_allclose(draws.mean(0), mean, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(draws[1] + draws[0], 2 * mean, rtol=1e-8, atol=1e-10)
 
 
-def test_the_scale_maximises_the_evidence(problem: dict[str, torch.Tensor]) -> None:
-    found = Regression.of(gram(problem["J"]), problem["r"], problem["noise"])
+@pytest.mark.parametrize("solve", [few, many])
+def test_the_scale_maximises_the_evidence(problem: dict[str, torch.Tensor], solve: Callable[..., Solution]) -> None:
+    weights = problem["J"].shape[1]
+    found = solve(problem, torch.zeros(1, weights).double(), torch.zeros(1, R).double())
     covariance = gram(problem["J"]) + torch.diag(problem["noise"])
 
     def evidence(scale: float) -> float:
@@ -47,32 +69,29 @@ def test_the_scale_maximises_the_evidence(problem: dict[str, torch.Tensor]) -> N
     assert evidence(found.scale) > max(evidence(0.98 * found.scale), evidence(1.02 * found.scale))
 
 
-def test_draws_have_the_posterior_mean_and_covariance(problem: dict[str, torch.Tensor]) -> None:
-    """Matheron's rule is affine in (ε, ν): its offset is the mean, its linear part squared the covariance, exactly."""
-    J, noise = problem["J"], problem["noise"]
-    found = Regression.of(gram(J), problem["r"], noise)
-    weights = J.shape[1]
-
-    def draws(epsilon: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
-        return found.scale**0.5 * epsilon + J.mT @ found.draw(J @ epsilon, normal)
-
-    offset = draws(torch.zeros(weights, 1).double(), torch.zeros(R, 1).double())
-    by_epsilon = draws(torch.eye(weights).double(), torch.zeros(R, weights).double()) - offset
-    by_noise = draws(torch.zeros(weights, R).double(), torch.eye(R).double()) - offset
-    mean, covariance = in_weight_space(J, problem["r"], noise)
-    np.testing.assert_allclose(offset[:, 0], mean, rtol=1e-9, atol=1e-11)
-    found_covariance = by_epsilon @ by_epsilon.mT + by_noise @ by_noise.mT
-    np.testing.assert_allclose(found_covariance, found.scale * covariance, rtol=1e-7, atol=1e-10)
+def test_labels_added_later(problem: dict[str, torch.Tensor]) -> None:
+    """The same as all at once, also with another noise level."""
+    normal, of_labels = random(2, problem["J"].shape[1], seed=4), random(2, R, seed=5)
+    grown = FewLabels(*(each[:8] for each in problem.values()))
+    grown.add(*(each[8:] for each in problem.values()))
+    for one, other in zip(
+        grown.solve([0.3, 2.0], normal, of_labels), FewLabels(*problem.values()).solve([0.3, 2.0], normal, of_labels)
+    ):
+        np.testing.assert_allclose(one.draws(), other.draws(), rtol=1e-10, atol=1e-12)
+        assert one.scale == pytest.approx(other.scale, rel=1e-10)
 
 
 def test_labels_repeated_without_noise_are_handled_or_refused() -> None:
-    J = random(R, P).repeat(2, 1)
-    found = Regression.of(gram(J), torch.ones(2 * R).double(), torch.full((2 * R,), 1e-14).double())
-    assert found.weights.isfinite().all()
+    J, normal = random(R, P).repeat(2, 1), torch.zeros(1, P).double()
+    repeated = FewLabels(J, torch.ones(2 * R).double(), torch.full((2 * R,), 1e-14).double())
+    assert repeated.solve([1.0], normal, torch.zeros(1, 2 * R).double())[0].mean.isfinite().all()
+    broken = FewLabels(torch.full((3, P), torch.nan).double(), torch.ones(3).double(), torch.ones(3).double())
     with pytest.raises(InputError, match="repeated frames"):
-        Regression.of(torch.full((3, 3), torch.nan).double(), torch.ones(3).double(), torch.ones(3).double())
+        broken.solve([1.0], normal, torch.zeros(1, 3).double())
 
 
-def test_gram_in_blocks_of_columns() -> None:
-    J, other = random(R, P).float(), random(S, P, seed=1).float()
-    np.testing.assert_allclose(gram(other, J, at_once=2), other.double() @ J.double().mT, rtol=1e-12)
+def test_products_in_panels() -> None:
+    """Of float32 rows, in float64, with more rows than a panel has."""
+    J, other = random(600, P).float(), random(S, P, seed=1).float()
+    np.testing.assert_allclose(product(other, J, at_once=2), other.double() @ J.double().mT, rtol=1e-12)
+    np.testing.assert_allclose(gram(J), J.double() @ J.double().mT, rtol=1e-10, atol=1e-12)

@@ -1,5 +1,6 @@
 """The linearised posterior: its predictions, its physics, its file, its command."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +11,15 @@ import torch
 import equibayes
 from equibayes.data import Dataset, Structure
 from equibayes.data.reference import EnergyReference
+from equibayes.engine.rows import SIX
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.jacobian import COMPONENTS, STRESS, rows_of
+from equibayes.posterior.jacobian import STRESS, Rows, Sight, rows_of
 from equibayes.posterior.sample import sample
 from equibayes.posterior.seen import marks_of, split_known
-from equibayes.posterior.tangent import NOISES, _resident, best_factor, refine
+from equibayes.posterior.subspace import Subspace
+from equibayes.posterior.tangent import best_factor, refine, resident, warnings_of
+from equibayes.posterior.tangent_plan import NOISES
 from tests import physics
 from tests.cli import program
 from tests.copper import copper
@@ -70,6 +74,12 @@ def force_error(posterior: Posterior, frames: Dataset) -> float:
     return float(np.mean([np.abs(p.forces - s.forces).mean() for p, s in zip(predictions, frames)]))
 
 
+def all_rows(posterior: Posterior, position: torch.Tensor, frames: Dataset) -> Rows:
+    """All labels by all weights; the columns are the weights, without those of the heads at their end."""
+    space = Subspace.of(posterior.model, posterior.model.layout.size, 0)
+    return rows_of(posterior.model, position, Sight(resident(posterior, frames)), space)
+
+
 def test_pairs_of_a_centre_and_a_draw(plain: Posterior, refined: Posterior) -> None:
     """Two draws around the last sample of each of two chains; only the biases of σ differ from the centres."""
     assert refined.chain.tolist() == [0, 1, 0, 1]
@@ -79,6 +89,8 @@ def test_pairs_of_a_centre_and_a_draw(plain: Posterior, refined: Posterior) -> N
     changed = {name for name in views if not torch.equal(views[name], centres[name])}
     assert changed <= {"force_head.bias2", "energy_head.bias2"}
     assert not torch.equal(refined.tangent[0], refined.tangent[2])
+    size = refined.tangent.norm() / refined.samples.norm()
+    assert refined.verdict["tangent"]["relative_size"] == pytest.approx(float(size), rel=1e-2)
 
 
 def test_predictions_are_those_of_the_linear_model(refined: Posterior, data: Dataset) -> None:
@@ -86,13 +98,13 @@ def test_predictions_are_those_of_the_linear_model(refined: Posterior, data: Dat
     frames = data.subset(range(3))
     assert refined.tangent is not None
     for number in range(2):
-        rows = rows_of(refined.model, refined.samples[number], _resident(refined, frames))
-        moved = (rows.jacobian.double() @ refined.tangent[number]).numpy()
+        rows = all_rows(refined, refined.samples[number], frames)
+        moved = (rows.jacobian.double() @ refined.tangent[number][: rows.jacobian.shape[1]]).numpy()
         for frame, structure in enumerate(frames):
             prediction = refined.take([number]).predict(structure)
             energy = prediction.energy - refined.reference.total(structure.numbers)
-            own = rows.frame == frame
-            found = np.append(prediction.forces.ravel(), energy) - rows.value[own]
+            own = (rows.frame == frame).numpy()
+            found = np.append(prediction.forces.ravel(), energy) - rows.value[own].numpy()
             np.testing.assert_allclose(found, moved[own], atol=2e-4 * np.abs(moved).max())
 
 
@@ -100,34 +112,35 @@ def test_predictions_are_those_of_the_linear_model(refined: Posterior, data: Dat
 def test_rows_are_derivatives_by_single_weights(name: str, request: pytest.FixtureRequest) -> None:
     """Central differences along a random direction of the weights."""
     posterior: Posterior = request.getfixturevalue("plain" if name == "molecule" else "solid")
-    frames: Dataset = request.getfixturevalue("data" if name == "molecule" else "crystals")
+    frames: Dataset = request.getfixturevalue("data" if name == "molecule" else "crystals").subset([0, 1])
     position = posterior.samples[0]
-    resident = _resident(posterior, frames.subset([0, 1]))
     direction = torch.randn(len(position), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def values(shift: float) -> np.ndarray:
-        return rows_of(posterior.model, position + shift * direction, resident).value
+        return all_rows(posterior, position + shift * direction, frames).value.numpy()
 
     numeric = (values(1e-5) - values(-1e-5)) / 2e-5
-    rows = rows_of(posterior.model, position, resident)
-    np.testing.assert_allclose(rows.jacobian.double() @ direction, numeric, rtol=1e-5, atol=1e-6 * abs(numeric).max())
+    rows = all_rows(posterior, position, frames)
+    exact = rows.jacobian.double() @ direction[: rows.jacobian.shape[1]]
+    np.testing.assert_allclose(exact, numeric, rtol=1e-5, atol=1e-6 * np.abs(numeric).max())
     # the first of the two crystals has no stress
     assert np.bincount(rows.kind, minlength=3).tolist() == ([54, 2, 0] if name == "molecule" else [24, 2, 6])
-    assert len(rows.label) == len(rows.sigma) == len(rows.frame) == len(numeric)
+
+
+def six(stress: np.ndarray) -> np.ndarray:
+    """As in `LabelRows`."""
+    return np.array([stress[i, j] * (1 if i == j else np.sqrt(2)) for i, j in SIX])
 
 
 def test_labels_of_stress_are_those_of_the_likelihood(solid: Posterior, crystals: Dataset) -> None:
-    """Six virials per atom whose squares add up to that of the tensor, with the σ of the head for each."""
+    """Six numbers whose squares add up to that of the tensor, with the σ of the head for each."""
     frame = next(structure for structure in crystals if structure.stress is not None)
-    resident = _resident(solid, Dataset([frame]))
-    rows = rows_of(solid.model, solid.samples[0], resident)
-    own = rows.kind == STRESS
-    per_atom = frame.volume / len(frame)
-    assert (rows.label[own] ** 2).sum() == pytest.approx((frame.stress**2).sum() * per_atom**2)
+    rows = all_rows(solid, solid.samples[0], Dataset([frame]))
+    own = (rows.kind == STRESS).numpy()
+    assert (rows.label.numpy()[own] ** 2).sum() == pytest.approx((frame.stress**2).sum())
     predicted = solid.take([0]).predict(frame)
-    six = np.einsum("cij,ij->c", COMPONENTS.numpy(), predicted.stress) * per_atom
-    np.testing.assert_allclose(rows.value[own], six, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(rows.sigma[own], predicted.stress_aleatoric[0, 0] * per_atom, rtol=1e-6)
+    np.testing.assert_allclose(rows.value[own], six(predicted.stress), rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(rows.sigma[own], predicted.stress_aleatoric[0, 0], rtol=1e-6)
 
 
 def test_stress_is_refined(solid: Posterior, refined_solid: Posterior, crystals: Dataset) -> None:
@@ -144,13 +157,12 @@ def test_stress_is_refined(solid: Posterior, refined_solid: Posterior, crystals:
     assert error(refined_solid, unseen) < 0.8 * min(error(solid, unseen), error(bare, unseen))
     assert refined_solid.verdict["tangent"]["stress_sigma_factor"] > 0
     frame = next(structure for structure in unseen)
-    rows = rows_of(refined_solid.model, refined_solid.samples[0], _resident(refined_solid, Dataset([frame])))
-    own = rows.kind == STRESS
+    rows = all_rows(refined_solid, refined_solid.samples[0], Dataset([frame]))
+    own = (rows.kind == STRESS).numpy()
     assert refined_solid.tangent is not None
-    moved = (rows.jacobian[own].double() @ refined_solid.tangent[0]).numpy()
-    stress = refined_solid.take([0]).predict(frame).stress * frame.volume / len(frame)
-    found = np.einsum("cij,ij->c", COMPONENTS.numpy(), stress)
-    np.testing.assert_allclose(found - rows.value[own], moved, atol=2e-4 * np.abs(moved).max())
+    moved = (rows.jacobian[own].double() @ refined_solid.tangent[0][: rows.jacobian.shape[1]]).numpy()
+    found = six(refined_solid.take([0]).predict(frame).stress) - rows.value.numpy()[own]
+    np.testing.assert_allclose(found, moved, atol=2e-4 * np.abs(moved).max())
 
 
 def test_labels_are_learned(plain: Posterior, refined: Posterior, data: Dataset) -> None:
@@ -247,26 +259,87 @@ def test_program(tmp_path: Path, plain: Posterior) -> None:
     assert "learned from none of these frames" in err
 
 
-def test_many_labels_are_thinned(plain: Posterior, data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evenly spread frames up to the limit, which is said."""
+def test_a_share_of_many_labels(plain: Posterior, data: Dataset) -> None:
+    """All energies and a random share of the forces, others around each network, which is said."""
     said: list[str] = []
-    monkeypatch.setattr("equibayes.posterior.tangent.MOST_LABELS", 100)
     known, held = split_known(marks_of(plain), data)
-    found = refine(plain, known, held, draws=1, say=said.append)
-    assert said == ["448 labels in 16 frames; 3 of them are used (at most 100 labels)"]
-    assert found.verdict["tangent"]["frames"] == 3
+    found = refine(plain, known, held, labels=300, say=said.append)
+    assert "2 networks, 304 labels of 16 frames (66 % of the force components, at random)" in said[0]
+    assert force_error(found, known) < 0.8 * force_error(plain, known)
+    frames = resident(plain, known)
+    chosen = [Sight(frames, 0.3, seed).of([0, 1])[3] for seed in (0, 0, 1)]
+    assert torch.equal(chosen[0], chosen[1])
+    assert not torch.equal(chosen[0], chosen[2])
+    assert chosen[0][27]  # the energy
+
+
+def test_random_directions(plain: Posterior, data: Dataset) -> None:
+    """Few directions leave normal equations; rows by directions are sums of those by weights, as δ is of u."""
+    known, held = split_known(marks_of(plain), data)
+    found = refine(plain, known, held, directions=200)
+    assert found.verdict["tangent"]["directions"] == 200
+    assert force_error(found, held) < force_error(plain, held)
+    space = Subspace.of(plain.model, 200, 5)
+    rows = rows_of(plain.model, plain.samples[0], Sight(resident(plain, known[:1])), space).jacobian
+    every = all_rows(plain, plain.samples[0], known[:1]).jacobian
+    moves = torch.randn(3, 200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = every @ space.expand(moves)[:, : every.shape[1]].mT
+    np.testing.assert_allclose(rows @ moves.mT, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_an_interrupted_refinement_goes_on(plain: Posterior, data: Dataset, tmp_path: Path) -> None:
+    """With the networks that are done; other settings begin again."""
+    known, held = split_known(marks_of(plain), data)
+    whole = refine(plain, known, held)
+
+    class Stop(Exception):
+        pass
+
+    def interrupt(items: Iterable[int], what: str) -> Iterable[int]:
+        if what == "network 2 of 2":
+            raise Stop
+        return items
+
+    with pytest.raises(Stop):
+        refine(plain, known, held, folder=tmp_path, watch=interrupt)
+    titles: list[str] = []
+
+    def note(items: Iterable[int], what: str) -> Iterable[int]:
+        titles.append(what)
+        return items
+
+    again = refine(plain, known, held, folder=tmp_path, watch=note)
+    assert titles == ["network 2 of 2"]
+    assert torch.equal(again.tangent, whole.tangent)
+    assert torch.equal(again.samples, whole.samples)
+    refine(plain, known, held, folder=tmp_path, watch=note, seed=1)
+    assert titles[1:] == ["network 1 of 2", "network 2 of 2"]
+
+
+def test_a_linearisation_that_fails_is_said() -> None:
+    (worse,) = warnings_of({"held_back_force_mae": (0.030, 0.040), "relative_size": 0.7})
+    assert "larger force error on held-back frames (40.0 meV/Å)" in worse
+    (unchecked,) = warnings_of({"held_back_force_mae": None, "relative_size": 1.3})
+    assert "by 130 % of their size" in unchecked
+    assert not warnings_of({"held_back_force_mae": (0.04, 0.03), "relative_size": 1.3})
 
 
 @pytest.mark.parametrize("name", ["molecule", "solid"])
 def test_rows_by_the_compiled_engine(
     name: str, data: Dataset, crystals: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same Jacobian in float32, up to rounding."""
+    """The same Jacobian, values and σ in float32, up to rounding; also of some labels alone."""
     frames = data if name == "molecule" else crystals
     posterior = sample(frames, small_config({"burn_in": {"steps": 40}, "data": {"validation": 4}}), device="cpu")
-    resident, found = _resident(posterior, frames.subset([0, 1])), {}
+    found, some = {}, {}
     for engine in ("reference", "native"):
         monkeypatch.setenv("EQUIBAYES_ENGINE", engine)
-        found[engine] = rows_of(posterior.model, posterior.samples[0], resident).jacobian
-    difference = (found["native"] - found["reference"]).norm(dim=1) / found["reference"].norm(dim=1)
-    assert float(difference.max()) < 1e-5
+        found[engine] = all_rows(posterior, posterior.samples[0], frames.subset([0, 1]))
+        space, sight = Subspace.of(posterior.model, 100, 0), Sight(resident(posterior, frames.subset([0, 1])), 0.3)
+        some[engine] = rows_of(posterior.model, posterior.samples[0], sight, space)
+    for one, other in ((found["native"], found["reference"]), (some["native"], some["reference"])):
+        difference = (one.jacobian - other.jacobian).norm(dim=1) / other.jacobian.norm(dim=1)
+        assert float(difference.max()) < 1e-5
+        np.testing.assert_allclose(one.value, other.value, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(one.sigma, other.sigma, rtol=1e-5)
+        assert torch.equal(one.kind, other.kind)

@@ -27,7 +27,7 @@ from equibayes.network.irreps import SCALAR, LayerPlan
 from equibayes.units import KCAL_PER_MOL
 
 SOURCE = Path(__file__).parent / "source"
-COMMON = ("training.cpp", "prediction.cpp")
+COMMON = ("training.cpp", "prediction.cpp", "rows.cpp")
 """Sources that are compiled once more for each network."""
 
 

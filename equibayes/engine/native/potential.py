@@ -5,16 +5,16 @@ import ctypes
 import torch
 
 from equibayes.bayes.potential import Evaluation, Potential
-from equibayes.engine.native.module import Library, load
+from equibayes.engine.native.module import load
 from equibayes.engine.native.steps import view_of_data
 
 
 class NativePotential:
     """A potential without the sampler: whole steps evaluate it inside C++ (steps.py)."""
 
-    def __init__(self, potential: Potential, library: Library | None = None) -> None:
+    def __init__(self, potential: Potential) -> None:
         self.potential = potential
-        self.module = library or load(potential.model)
+        self.module = load(potential.model)
         self._data, self._kept = view_of_data(potential.data)
 
     def __call__(

@@ -236,4 +236,4 @@ def test_scales_of_the_data_do_not_compile_the_layers_again():
         return {name: compiling._unit(name, texts, slow=False).key for name in texts if name.endswith(".cpp")}
 
     one, other = keys(1.0), keys(2.0)
-    assert [name for name in one if one[name] != other[name]] == ["training.cpp", "prediction.cpp"]
+    assert [name for name in one if one[name] != other[name]] == ["training.cpp", "prediction.cpp", "rows.cpp"]

@@ -1,0 +1,1 @@
+"""The linearised posterior against its rivals at equal computing time."""
