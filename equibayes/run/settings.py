@@ -372,6 +372,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     TUNE: {
         "chains": 4,
         "samples": 8,
+        "data": {"validation": 0},
         "prior": {"width": None, "relative": True},
         "burn_in": {"steps": 600, "batch_size": 4, "initial": 4e-3, "final": 1e-4, "decay": "linear"},
         "cycles": {"length": 60, "batch_size": 4},
