@@ -9,6 +9,7 @@ network.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -54,7 +55,7 @@ def train(
     prepared = prepare(data, own, validation, load_center(own.prior.center), run.on)
     chains = baseline_chains(kind, prepared, data, run.on)
 
-    def finish(state: RunState) -> Posterior:
+    def finish(state: RunState, _: Path | None) -> Posterior:
         return _finish(kind, prepared, chains, state, config.samples)
 
     return sample_chains(chains, run, finish)

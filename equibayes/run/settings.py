@@ -252,6 +252,12 @@ class SampleConfig:
         "tf32 for the gradient by the weights)",
         ("float32", "tf32x3", "bf16x3", "mixed"),
     )
+    tangent: str = setting(
+        "off",
+        "end with exact inference around each chain, as equibayes refine does it; auto: on a CPU, where it uses all labels "
+        "and takes little time",
+        ("auto", "off", "on"),
+    )
     data: DataSettings = section(DataSettings, "labels and energies")
     network: NetworkConfig = section(NetworkConfig, "the NequIP network, with NequIP's names")
     prior: PriorSettings = section(PriorSettings, "the prior distribution of the weights")
@@ -381,6 +387,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     TUNE: {
         "chains": 4,
         "samples": 8,
+        "data": {"validation": 0},
         "prior": {"width": None, "relative": True},
         "burn_in": {"steps": 600, "batch_size": 4, "initial": 4e-3, "final": 1e-4, "decay": "linear"},
         "cycles": {"length": 60, "batch_size": 4},
