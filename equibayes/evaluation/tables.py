@@ -7,9 +7,9 @@
 the six elements of the stress, all in eV and Å; `gpa` repeats what of these has a unit, in GPa.  `per_atom` takes the
 error of an atom as a vector (and that of an energy divided by its atoms), `per_species` splits the components by
 element, `kcal_mol` repeats what has a unit in the paper's.  `novel_…_share` are the frames and atoms beyond what was
-learned (novelty above 1); `novelty_auc` and `novelty_spearman` compare the novelty of an atom with its error.  `vector_…`, on
-request, judge covariances: ln p of the forces of a frame per vector (with them and with independent components), the
-energy score of a frame, and the share of force errors within the ellipsoids of their atoms.  A metric
+learned (novelty above 1); `novelty_auc` and `novelty_spearman` compare the novelty of an atom with its error.
+`vector_…`, on request, judge covariances: ln p of the forces of a frame per vector (with them and with independent
+components), the energy score of a frame, and the share of force errors within the ellipsoids of their atoms.  A metric
 without a value is null, and `reasons` says why.  `note` tells of frames that the posterior learned from, if there are
 any.
 """

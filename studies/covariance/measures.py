@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.stats import chi2
 
 from equibayes.data import Dataset
 from equibayes.data.structures import Structure
-from scipy.stats import chi2
-
 from equibayes.evaluation.multivariate import energy_score, log_likelihood, without
 from equibayes.posterior.force_covariance import rigid_of
 from equibayes.posterior.predict import Prediction

@@ -90,7 +90,9 @@ def _set(result: Evaluated) -> dict[str, Any]:
             _structure(
                 result.structures[f],
                 f,
-                *(values[result.frame == f] for values in (sigma, error, novelty)),
+                sigma[result.frame == f],
+                error[result.frame == f],
+                novelty[result.frame == f],
                 None if atoms is None else atoms[result.frame == f],
             )
             for f in frames
