@@ -36,7 +36,7 @@ from studies.shared.results import provenance, save_json
 from studies.solids.cases import ELEMENTS, Case, case
 from studies.solids.settings import LARGE_CELLS, PERIODIC, config
 
-ELEMENTS_OF_MLEARN = {"burn_in": {"steps": 10_000}, "cycles": {"length": 500}}
+ELEMENTS_OF_MLEARN = {"burn_in": {"steps": 3000}}
 QUICK = {"burn_in": {"steps": 100}, "cycles": {"length": 20}, "output": {"validations": 1}}
 ASKED = ("lattice", "eos", "elastic")
 DRAWS = 2
