@@ -34,7 +34,7 @@ SETS = ("left", "inside")
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """Of one set of one split: frames; novelty, RMS error and σ without a floor (eV/Å) of their atoms; F, the cutoff."""
+    """One set of one split: frames; novelty, RMS error and σ without a floor (eV/Å) of their atoms; F; the cutoff."""
 
     frames: Dataset
     novelty: FloatArray
