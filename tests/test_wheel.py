@@ -72,7 +72,7 @@ def test_engine_data_and_report_work_outside_the_checkout(program: Path, tmp_pat
     where = call(python, "-c", "import equibayes; print(equibayes.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(program.parents[1])
     found = "from openmmml import MLPotential; print(MLPotential._implFactories['equibayes'])"
-    assert "equibayes.adapters.openmm.Factory" in call(python, "-c", found, cwd=tmp_path)
+    assert "equibayes.adapters.openmm_factory.Factory" in call(python, "-c", found, cwd=tmp_path)
     assert call(program, "--version", cwd=tmp_path) == f"equibayes {__version__}\n"
     words = ["sample", "bundled:ethanol@0:20", "-o", "a.posterior", "--network", "tiny", "--engine", "native", *TINY]
     call(program, *words, cwd=tmp_path)

@@ -3,32 +3,17 @@
     potential = MLPotential("equibayes", posterior="ethanol.posterior")
     system = potential.createSystem(topology)
 
-OpenMM-ML finds it by its name, through an entry point.  Forces are those of the ASE calculator (calculator.py); given
+OpenMM-ML finds it by its name (openmm_factory.py).  Forces are those of the ASE calculator (calculator.py); given
 as `MLPotential("equibayes", calculator=...)`, it can have trust levels and warn, and `SigmaReporter` can write its σ.
 """
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from openmmml.mlpotential import MLPotentialImplFactory
 from openmmml.models.asepotential import ASEPotentialImpl
 
 if TYPE_CHECKING:
     from equibayes.simulate.calculator import Calculator
-
-
-class Factory(MLPotentialImplFactory):
-    """Makes the potential for `MLPotential("equibayes", ...)`."""
-
-    def createImpl(self, name: str, **options: Any) -> "Implementation":
-        """options: calculator, or posterior and other arguments of `equibayes.Calculator`."""
-        calculator = options.pop("calculator", None)
-        if calculator is None:
-            # here, since OpenMM-ML imports this module whenever it is imported itself
-            from equibayes.simulate.calculator import Calculator
-
-            calculator = Calculator(**options)
-        return Implementation(name, calculator)
 
 
 class Implementation(ASEPotentialImpl):

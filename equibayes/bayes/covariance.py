@@ -14,8 +14,8 @@ network has them, whatever its l_max.  Dividing rows and columns by √(1 + ρ_i
 below R: no direction has more than e^R times the variance of the isotropic noise or less than 1/e^R of it, and a power
 series of fixed length serves.  It needs products of S with vectors alone, whose cost is linear in the number of atoms.
 
-`pair` also knows that forces have no net force and no torque (data/rigid.py): with those directions as the columns of R
-and ε the noise of the labels along them, the precision is C⁻¹ + R Rᵀ/ε².
+`pair` also knows that forces have no net force and no torque (data/rigid.py): with those directions as the columns of U
+and ε the noise of the labels along them, the precision is C⁻¹ + U Uᵀ/ε².
 """
 
 from collections.abc import Iterator
@@ -127,6 +127,21 @@ class Generator:
         along = (self.unit[..., None] * there).sum(3)
         return own + (alpha[..., None] * there).sum(2) + (self.unit[..., None] * (beta * along)[..., None, :]).sum(2)
 
+    def matrix(self) -> torch.Tensor:
+        """S of a graph of one structure as a matrix [K, 3N, 3N]."""
+        (chains, atoms, slots, columns), unit = self.couplings.shape, self.unit
+        own = torch.arange(atoms, device=unit.device)
+        blocks = unit.new_zeros(chains * atoms * atoms, 3, 3)
+        blocks.view(chains, atoms, atoms, 3, 3)[:, own, own] = self.diagonal
+        if columns > 1:
+            alpha, beta = self.couplings[..., 1, None, None], self.couplings[..., 2, None, None]
+            between = alpha * torch.eye(3).to(unit) + beta * unit[..., :, None] * unit[..., None, :]
+            # the senders of chain k are numbered from k N on
+            sender = self.neighbors.sender.reshape(chains, atoms, slots) % atoms
+            place = (torch.arange(chains, device=own.device)[:, None, None] * atoms + own[:, None]) * atoms + sender
+            blocks.index_add_(0, place.flatten(), between.flatten(0, 2))
+        return blocks.view(chains, atoms, atoms, 3, 3).transpose(2, 3).reshape(chains, 3 * atoms, 3 * atoms)
+
     def exponential(self, x: torch.Tensor, factor: torch.Tensor | float) -> torch.Tensor:
         """exp(factor S) x of [K, N, 3, V], |factor| ≤ ½, one for each column."""
         term = total = x
@@ -154,7 +169,7 @@ def log_density(
 ) -> torch.Tensor:
     """ln p of the force errors of each structure, [K, B] float64.
 
-    error [K, N, 3] eV/Å;  log_sigma [K, N];  couplings [K, N, D, …];  rigid [G, N, 3, 6]: R/ε, or None
+    error [K, N, 3] eV/Å;  log_sigma [K, N];  couplings [K, N, D, …];  rigid [G, N, 3, 6]: U/ε, or None
     """
     generator, error, log_sigma = Generator(couplings, graph), error.double(), log_sigma.double()
     inverse, sigma = torch.exp(-log_sigma)[..., None, None], torch.exp(log_sigma)[..., None, None]
@@ -177,10 +192,10 @@ def log_density(
 
 def dense(couplings: torch.Tensor, log_sigma: torch.Tensor, graph: Graph) -> torch.Tensor:
     """C of a graph of one structure, [K, 3N, 3N] float64, (eV/Å)²."""
+    sigma = torch.exp(log_sigma.double()).repeat_interleave(3, 1)
     generator = Generator(couplings, graph)
-    chains, atoms = log_sigma.shape
-    unit = torch.eye(3 * atoms, dtype=torch.float64, device=log_sigma.device)
-    unit = unit.reshape(1, atoms, 3, -1).expand(chains, -1, -1, -1)
-    root = generator.exponential(unit, 0.5) * torch.exp(log_sigma.double())[..., None, None]
-    root = root.reshape(chains, 3 * atoms, 3 * atoms)
-    return root @ root.mT
+    if couplings.shape[3] == 1:
+        whole = torch.stack([torch.block_diag(*own) for own in torch.linalg.matrix_exp(generator.diagonal)])
+    else:
+        whole = torch.linalg.matrix_exp(generator.matrix())
+    return sigma[:, :, None] * whole * sigma[:, None, :]

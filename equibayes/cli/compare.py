@@ -19,7 +19,7 @@ from equibayes.evaluation.evaluated import check_labelled, evaluate_each, to_eva
 from equibayes.evaluation.print_tables import print_table
 from equibayes.evaluation.tables import measure
 from equibayes.files import SAME_COMMAND, make_folder, remedy, write_text
-from equibayes.posterior.sample import frame_mark
+from equibayes.posterior.marks import frame_mark
 from equibayes.run import Run
 from equibayes.run.frames import frames_of
 from equibayes.run.interrupt import Interrupted

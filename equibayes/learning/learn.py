@@ -34,9 +34,11 @@ from equibayes.learning.study import Inputs, check_same_study, with_species
 from equibayes.plural import counted
 from equibayes.posterior.center import load_center
 from equibayes.posterior.file import Posterior, load
+from equibayes.posterior.marks import frame_mark
 from equibayes.posterior.predict import predict
-from equibayes.posterior.sample import frame_mark, sample_prepared
+from equibayes.posterior.sample import sample_prepared
 from equibayes.posterior.seen import unseen
+from equibayes.posterior.tangent import refine
 from equibayes.run import Run
 from equibayes.run.prepare import hold_back, lay_out
 from equibayes.simulate.trust import Trust
@@ -165,6 +167,12 @@ class Learner:
 
     def _sample(self, current: Round, before: Posterior | None) -> None:
         train, validation = self._parts(current)
+        sampled = self._sampled(current)
+        if sampled.number < current.number:
+            self.say(f"round {current.number}: exact inference with {counted(len(train), 'label')}")
+            refine(load(sampled.posterior), train, validation, seed=current.number).save(current.posterior)
+            return
+        before = before and load(self._sampled(current.previous()).posterior)
         run = self.where.to(current.posterior, resume_if_begun=True)
         warm = before is not None and self.config.resample.warm
         self.say(
@@ -180,8 +188,12 @@ class Learner:
             prepared = lay_out(train, validation, self.config.sample, center=center)
             sample_prepared(prepared, Dataset.concatenate([train, validation]), run)
             return
-        seen, _ = self._parts(Round(self.folder, current.number - 1))
+        seen, _ = self._parts(self._sampled(current.previous()))
         resample(before, train, validation, self.config.sample, self.config.resample, seen=seen, run=run)
+
+    def _sampled(self, current: Round) -> Round:
+        """The last round up to this one with a posterior from chains."""
+        return Round(self.folder, current.number - current.number % self.config.resample.every)
 
     def _measure(self, current: Round, posterior: Posterior) -> dict[str, Any]:
         train, validation = self._parts(current)

@@ -5,7 +5,8 @@
 
 At every step the largest deviation of the frame is compared with the trust levels (`simulate/watch.py`,
 on_uncertain="label").  A candidate is labelled (`label_candidates.py`), the label joins the data, the chains continue
-from their samples (`resample.py`), and the same positions and momenta move on under the new posterior.  Above the
+from their samples (`resample.py`) or the label is learned by exact inference around them (`resample.every`), and the
+same positions and momenta move on under the new posterior.  Above the
 upper level, or where σ is not finite, the trajectory ends without a query.
 
 Each label has its folder, label-0000 …; data.xyz in it contains all data after this label and fly.posterior the
@@ -28,13 +29,17 @@ from equibayes.learning.label_candidates import LabelCandidates
 from equibayes.learning.resample import ResampleSettings, resample
 from equibayes.plural import counted
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.sample import frame_mark
+from equibayes.posterior.marks import frame_mark
+from equibayes.posterior.tangent import refine
 from equibayes.run import Run
 from equibayes.run.progress import Display, Silent
 from equibayes.run.settings import SampleConfig
 from equibayes.run.store import clear, run_folder
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.oracle import Query, Reply
+
+DIRECTIONS = 4096
+"""Random directions for labels between two times of sampling: a few seconds."""
 
 
 @dataclass(frozen=True)
@@ -104,17 +109,28 @@ class LearnOnTheFly(LabelCandidates):
         return self.calculator(self.posterior) if self.newest else None
 
     def _learn(self, query: Query, label: Structure) -> Reply:
-        seen, place = self.data, self._place(query.number)
-        more = Dataset([*seen, label], seen.name, seen.isolated_atoms)
+        start, place = self.start_data, self._place(query.number)
+        more = Dataset([*self.data, label], start.name, start.isolated_atoms)
         output = place / "fly.posterior"
         if not output.exists():
             write_exact(place / "data.xyz", more)
-            run = Run(device=self.device, display=_LearningDisplay(self.display, query.step))
-            run = run.to(output, resume_if_begun=True)
-            resample(self.posterior, more, more[:0], self.config, self.resampling, seen=seen, run=run)
-            clear(run_folder(output))
+            if len(self.labels) % self.resampling.every == self.resampling.every - 1:
+                run = Run(device=self.device, display=_LearningDisplay(self.display, query.step))
+                run = run.to(output, resume_if_begun=True)
+                before, seen = self._sampled()
+                resample(before, more, more[:0], self.config, self.resampling, seen=seen, run=run)
+                clear(run_folder(output))
+            else:
+                refine(self._sampled()[0], more, seed=len(self.labels), directions=DIRECTIONS).save(output)
         self.posterior = load(output)  # also if new: samples stored in half precision differ from those in memory
         return Reply(self.calculator(self.posterior))
+
+    def _sampled(self) -> tuple[Posterior, Dataset]:
+        """The newest posterior from chains, and what it learned from."""
+        count, start = len(self.labels) // self.resampling.every * self.resampling.every, self.start_data
+        places = [self._place(number) for number, each in enumerate(self.asked) if each.error is not None]
+        before = load(places[count - 1] / "fly.posterior") if count else self.first
+        return before, Dataset([*start, *self.labels[:count]], start.name, start.isolated_atoms)
 
 
 class _LearningDisplay(Silent):

@@ -32,6 +32,13 @@ class ResampleSettings:
     """How a posterior is updated when labels are added."""
 
     warm: bool = setting(True, "begin with the samples of the round before; false: from random weights, at full length")
+    every: int = setting(
+        1,
+        "sample again at every so many rounds (on the fly: labels); in between, the labels are learned by exact inference "
+        "around the chains, as equibayes refine does it",
+        at_least=1,
+        limit=10**6,
+    )
     burn_in: float = setting(
         0.25, "length of the burn-in, as a fraction of sample.burn_in.steps and epochs", above=0, at_most=1
     )

@@ -56,6 +56,9 @@ class Round:
     def next(self) -> "Round":
         return Round(self.folder, self.number + 1)
 
+    def previous(self) -> "Round":
+        return Round(self.folder, self.number - 1)
+
     def note(self, name: str) -> dict[str, Any] | None:
         """A JSON file of the round, None if it does not exist yet."""
         path = self.path / f"{name}.json"

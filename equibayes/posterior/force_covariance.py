@@ -22,7 +22,7 @@ of the correlations (Schäfer and Strimmer 2005), estimated from the samples the
 every correct label.  A covariance that says otherwise is conditioned on it, with its trace kept (data/rigid.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,24 +103,45 @@ def covariance_of(
     structure: Structure,
     members: FloatArray,
     noise: FloatArray,
+    raw: Sigma,
     reported: Sigma,
     rigid_noise: float | None,
 ) -> ForceCovariance:
     """From the forces [k, n, 3] and noise covariances [k, 3n, 3n] of the samples.
 
-    reported     σ of the components [n, 3], calibrated and with the floor of novelty, which the diagonals will have
-    rigid_noise  of the labels along net force and torque, where it is known; of molecules it is none
+    raw, reported  σ of the components [n, 3], as predicted and with calibration and the floor of novelty
+    rigid_noise    of the labels along net force and torque, where it is known; of molecules it is none
     """
     directions, least = rigid_of(structure, rigid_noise)
 
     def known(matrix: FloatArray) -> FloatArray:
         return matrix if directions is None else conditioned(matrix, directions, least)
 
-    independent = known(np.diag(np.square(members.std(0)).ravel()))
-    epistemic = known(with_diagonal(shrunk(members, independent), np.square(reported.epistemic).ravel()))
-    aleatoric = known(with_diagonal(noise.mean(0), np.square(reported.aleatoric).ravel()))
+    spread = shrunk(members, known(np.diag(np.square(raw.epistemic).ravel())))
+    factor = (
+        np.divide(reported.aleatoric, raw.aleatoric, out=np.zeros_like(raw.aleatoric), where=raw.aleatoric > 0)
+    ).ravel()
     shape = (len(structure), 3, len(structure), 3)
-    return ForceCovariance(epistemic.reshape(shape), aleatoric.reshape(shape))
+    aleatoric = known(noise.mean(0) * factor * factor[:, None])
+    if trace := float(np.trace(aleatoric)):
+        aleatoric = aleatoric * (float(np.square(reported.aleatoric).sum()) / trace)
+    return ForceCovariance(
+        _widened(spread, raw.epistemic, reported.epistemic, known).reshape(shape), aleatoric.reshape(shape)
+    )
+
+
+def _widened(
+    spread: FloatArray, raw: FloatArray, wanted: FloatArray, known: Callable[[FloatArray], FloatArray]
+) -> FloatArray:
+    """A covariance of samples with σ of `wanted` in place of `raw`, [n, 3] both.
+
+    One factor for all of it: with factors of single atoms, forces of a molecule would not add up to 0.  What is then
+    missing, as where an atom is novel, is independent of the rest.
+    """
+    before, after = np.square(raw), np.square(wanted)
+    moving = before.sum(1) > 0
+    scale = float((after.sum(1)[moving] / before.sum(1)[moving]).min()) if moving.any() else 0.0
+    return np.asarray(scale * spread + known(np.diag((after - scale * before).clip(min=0.0).ravel())))
 
 
 def rigid_of(structure: Structure, rigid_noise: float | None) -> tuple[FloatArray | None, float]:
@@ -129,15 +150,6 @@ def rigid_of(structure: Structure, rigid_noise: float | None) -> tuple[FloatArra
         return None, 0.0
     found = rigid_directions_of(structure).reshape(3 * len(structure), -1)
     return found[:, np.any(found != 0, 0)], rigid_noise or LEAST_NOISE
-
-
-def with_diagonal(matrix: FloatArray, wanted: FloatArray) -> FloatArray:
-    """Rows and columns scaled, so that the diagonal is as wanted; where it is 0, what is missing is added."""
-    own = np.diagonal(matrix)
-    factor = np.sqrt(np.divide(wanted, own, out=np.zeros_like(own), where=own > 0))
-    scaled = matrix * factor * factor[:, None]
-    scaled[np.diag_indices_from(scaled)] = wanted
-    return np.asarray(scaled)
 
 
 def shrunk(members: FloatArray, target: FloatArray, weight: float | None = None) -> FloatArray:

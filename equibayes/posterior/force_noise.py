@@ -7,12 +7,11 @@ diagonal of a covariance between atoms is estimated from `PROBES` random vectors
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import sqrt
 
 import numpy as np
 import torch
 
-from equibayes.bayes.covariance import Generator
+from equibayes.bayes.covariance import Generator, dense
 from equibayes.bayes.model import ModelOutput
 from equibayes.data.graph import Graph
 from equibayes.data.rigid import rigid_directions_of
@@ -27,7 +26,8 @@ class ForceNoise:
     """Of B structures with N atoms under k samples.
 
     sigma        [k, N] eV/Å, or [k, N, 3] where it depends on the direction
-    covariances  of each structure [k, 3n, 3n], (eV/Å)²; None where they were not asked for
+    covariances  of each structure [k, 3n, 3n], (eV/Å)², without what is known of net force and torque; None where they
+                 were not asked for
     """
 
     sigma: FloatArray
@@ -67,13 +67,14 @@ def _of_one(
 ) -> ForceNoise:
     assert output.couplings is not None
     couplings, log_sigma = output.couplings[:, own], output.log_sigma_forces[:, own].double()
-    generator, (chains, atoms) = Generator(couplings, _part(graph, own)), log_sigma.shape
-    sigma = torch.exp(log_sigma)[..., None, None]
-    whole = full or atoms <= MOST_ATOMS
-    start = _columns(3 * atoms if whole else PROBES, atoms, whole).to(sigma)
-    root = (sigma * generator.exponential(start.expand(chains, -1, -1, -1), 0.5)).flatten(1, 2)
-    covariance = root @ root.mT if whole else None
-    variance = root.square().sum(2) if covariance is None else covariance.diagonal(dim1=1, dim2=2).clone()
+    part, (chains, atoms) = _part(graph, own), log_sigma.shape
+    generator, sigma = Generator(couplings, part), torch.exp(log_sigma)[..., None, None]
+    covariance = dense(couplings, log_sigma, part) if full or atoms <= MOST_ATOMS else None
+    if covariance is None:
+        probes = (sigma * generator.exponential(_signs(atoms).to(sigma).expand(chains, -1, -1, -1), 0.5)).flatten(1, 2)
+        variance = probes.square().mean(2)
+    else:
+        variance = covariance.diagonal(dim1=1, dim2=2).clone()
     if rigid_noise is not None:
         directions = torch.from_numpy(rigid_directions_of(structure)).to(sigma).expand(chains, -1, -1, -1)
         moved = sigma * directions
@@ -83,18 +84,14 @@ def _of_one(
         inner = inner + rigid_noise**2 * torch.eye(inner.shape[-1]).to(inner)
         less = torch.linalg.solve(inner, moved.mT).mT  # C R (RᵀCR + ε²)⁻¹
         variance = (variance - (less * moved).sum(2)).clamp_min(0)
-        covariance = None if covariance is None else covariance - less @ moved.mT
     found = variance.sqrt().reshape(chains, atoms, 3).cpu().numpy()
     return ForceNoise(found, [covariance.cpu().numpy()] if full and covariance is not None else None)
 
 
-def _columns(count: int, atoms: int, whole: bool) -> torch.Tensor:
-    """[1, n, 3, V]: unit vectors, or random signs over √V, the same at every call."""
-    if whole:
-        return torch.eye(count, dtype=torch.float64).reshape(1, atoms, 3, count)
+def _signs(atoms: int) -> torch.Tensor:
+    """[1, n, 3, PROBES] random, the same at every call."""
     random = torch.Generator().manual_seed(0)
-    signs = torch.randint(0, 2, (1, atoms, 3, count), generator=random).double() * 2 - 1
-    return signs / sqrt(count)
+    return torch.randint(0, 2, (1, atoms, 3, PROBES), generator=random).double() * 2 - 1
 
 
 def _part(graph: Graph, own: slice) -> Graph:

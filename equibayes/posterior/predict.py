@@ -331,7 +331,7 @@ def _split(
     sigma_forces = of_samples(output.forces, noise if noise.ndim == 3 else noise[:, :, None])
     sigma_stress = output.sigma_stress if posterior.model.learns_stress else np.zeros_like(output.sigma_stress)
     of_stress = stress_sigma(output.stress, sigma_stress, None if calibration is None else calibration.stress)
-    raw_energy, raw_forces, k = sigma_energy.total, sigma_forces.total, len(energy)
+    raw_energy, raw_forces, k, raw = sigma_energy.total, sigma_forces.total, len(energy), sigma_forces
     if calibration is not None:
         sigma_energy = calibration.energy.apply(sigma_energy, k)
         sigma_forces = calibration.forces.apply(sigma_forces, k, np.concatenate([s.numbers for s in structures]))
@@ -368,7 +368,12 @@ def _split(
             forces_covariance=None
             if output.noise is None
             else covariance_of(
-                structure, output.forces[:, own], output.noise[b], sigma_forces[own], posterior.network.rigid_noise
+                structure,
+                output.forces[:, own],
+                output.noise[b],
+                raw[own],
+                sigma_forces[own],
+                posterior.network.rigid_noise,
             ),
             intervals=Intervals(
                 float(raw_energy[b]), raw_forces[own].copy(), calibration, k, raw_stress, _of_one(least, b, own)

@@ -12,12 +12,13 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number
 from equibayes.data.narrow import narrow_range
 from equibayes.data.several import Given
-from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.plural import counted
 from equibayes.posterior.center import load_center
+from equibayes.posterior.conclude import concluded
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.fit_novelty import with_novelty
+from equibayes.posterior.marks import frame_mark
 from equibayes.run import Run
 from equibayes.run.chains import Chains, describe_run, make_chains
 from equibayes.run.cluster.connect import ClusterOptions, connected
@@ -78,17 +79,25 @@ def sample_prepared(
     if run.cluster is not None:
         return _on_cluster(prepared, data, run, run.cluster, start, origin)
     chains = make_chains(prepared, data, run.on, start=start)
-    return sample_chains(chains, run, lambda state: finished(prepared, state, run.on), origin)
+
+    def finish(state: RunState, folder: Path | None) -> Posterior:
+        posterior = finished(prepared, state, run.on)
+        return concluded(posterior, prepared.config, prepared.train, prepared.validation, run, folder)
+
+    return sample_chains(chains, run, finish, origin)
 
 
 def sample_chains(
-    chains: Chains, run: Run, finish: Callable[[RunState], Posterior], origin: Origin | None = None
+    chains: Chains, run: Run, finish: Callable[[RunState, Path | None], Posterior], origin: Origin | None = None
 ) -> Posterior:
-    """Run the chains to their end, make a posterior of the last state, and write it where an output is named."""
+    """Run the chains to their end, make a posterior of the last state, and write it where an output is named.
+
+    finish  of the last state and the folder of the run
+    """
     with run.opened(chains.config, origin) as folder:
         output = chains.config.output
         store = FolderStore(folder, resume=run.resume, output=output) if folder else None
-        posterior = finish(run_chains(chains, store, run.screen))
+        posterior = finish(run_chains(chains, store, run.screen), folder)
         if run.output is not None:
             posterior.save(run.output, half_precision=output.half_precision)
     return posterior
@@ -136,6 +145,7 @@ def _on_cluster(
             frames = prepared.resident(prepared.validation, "cpu")
             state.history[-1][NOT_POOLED] = mean_force_error(prepared.model, good, frames)
         posterior = finished(prepared, state, run.on)
+        posterior = concluded(posterior, config, prepared.train, prepared.validation, run, folder)
         if run.output is not None:
             posterior.save(run.output, half_precision=config.output.half_precision)
         (folder / SO_FAR).unlink(missing_ok=True)
@@ -213,8 +223,3 @@ def describe_data(train: Dataset, validation: Dataset) -> dict[str, Any]:
         "validation_fingerprint": validation.fingerprint(),
         "validation_sources": [structure.source for structure in validation],
     }
-
-
-def frame_mark(structure: Structure) -> str:
-    """Identifies a training frame: the beginning of its geometry's digest."""
-    return structure.geometry_digest().hex()[:8]

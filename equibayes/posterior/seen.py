@@ -5,7 +5,7 @@ from collections.abc import Collection
 from equibayes.data.dataset import Dataset
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.sample import frame_mark
+from equibayes.posterior.marks import frame_mark
 
 
 def marks_of(posterior: Posterior) -> set[str]:

@@ -39,7 +39,7 @@ from equibayes.posterior.file import Posterior
 from equibayes.posterior.fit_novelty import with_novelty
 from equibayes.posterior.jacobian import FORCES, KINDS, Sight, blocks_of, rows_of
 from equibayes.posterior.linear_regression import FewLabels, ManyLabels, Solution
-from equibayes.posterior.sample import frame_mark
+from equibayes.posterior.marks import frame_mark
 from equibayes.posterior.subspace import Subspace
 from equibayes.posterior.tangent_plan import NOISES, Plan
 from equibayes.posterior.tangent_store import Draws, Store
@@ -84,14 +84,17 @@ def refine(
 ) -> Posterior:
     """The linearised posterior around the last sample of each chain, with so many draws around each.
 
-    train       the frames that the posterior learned from, and new ones
+    train       the frames that the posterior learned from, and new ones; those whose labels have a known noise are left
+                out
     held        frames that it did not learn from, for λ and the size of σ
     directions  random directions of the weights that δ consists of, at most; None: see `tangent_plan`
     labels      that are learned, at most: of more, all energies and a random share of the forces; None: likewise
     folder      keeps what is computed, network by network, so that an interrupted call goes on there
     """
-    if posterior.dropout or posterior.tangent is not None:
-        raise InputError("only a posterior or ensemble of whole networks can be refined, and only once")
+    if posterior.dropout:
+        raise InputError("only a posterior or ensemble of whole networks can be refined, not dropout masks of one")
+    posterior = replace(posterior, tangent=None)  # of one that was refined before, the same networks are refined again
+    train = train.right
     plan = Plan.of(posterior, train, directions, labels)
     plan.check()
     known = resident(posterior, train)

@@ -193,6 +193,21 @@ class PriorSettings:
     baseline_settings: dict[str, float] = setting(
         {}, "numbers for that engine, such as {charge: 1}", at_least=-1e9, limit=1e9
     )
+    free_atoms: bool = setting(
+        False, "also learn the free atoms of the data (config_type=IsolatedAtom), the limit of every dissociation"
+    )
+    pseudo_labels: str | None = setting(
+        None,
+        "engine that labels compressed, stretched, displaced and torn training frames, to be learned with a noise of their own; "
+        "none: no such frames",
+    )
+    pseudo_frames: int = setting(100, "how many such frames", at_least=1, limit=10**6)
+    pseudo_noise: float | None = setting(
+        None,
+        "their noise, relative to the forces; none: as wrong as that engine is on the training frames",
+        above=0,
+        limit=1e6,
+    )
 
 
 @dataclass(frozen=True)
@@ -236,6 +251,12 @@ class SampleConfig:
         "matrix products on a GPU: float32, tf32x3 (as good, faster), bf16x3 (faster still), mixed (bf16x3 for energies and forces, "
         "tf32 for the gradient by the weights)",
         ("float32", "tf32x3", "bf16x3", "mixed"),
+    )
+    tangent: str = setting(
+        "off",
+        "end with exact inference around each chain, as equibayes refine does it; auto: on a CPU, where it uses all labels "
+        "and takes little time",
+        ("auto", "off", "on"),
     )
     data: DataSettings = section(DataSettings, "labels and energies")
     network: NetworkConfig = section(NetworkConfig, "the NequIP network, with NequIP's names")

@@ -166,12 +166,12 @@ class Client:
     def answers(self, cells: Sequence[np.ndarray], positions: Sequence[np.ndarray]) -> list[tuple[Any, ...]]:
         """What `sendforce` would send for all beads, evaluated together; cells [3, 3] and positions [n, 3] in Å."""
         structures = [self._structure(*each) for each in zip(count(), cells, positions)]
-        predictions = self.evaluator(structures)
+        predictions = self.evaluator(structures, members=self.committee)
         return [self._answer(_finite(each), s.volume) for each, s in zip(predictions, structures)]
 
     def _evaluate(self, bead: int, cell: np.ndarray, positions: np.ndarray) -> tuple[Prediction, float]:
         structure = self._structure(bead, cell, positions)
-        (prediction,) = self._replicas[bead][0]([structure])
+        (prediction,) = self._replicas[bead][0]([structure], members=self.committee)
         return _finite(prediction), structure.volume
 
     def _structure(self, bead: int, cell: np.ndarray, positions: np.ndarray) -> Structure:

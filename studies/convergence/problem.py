@@ -66,8 +66,8 @@ class Problem:
         )
         self.prepared: Prepared = prepare(data, config)
         self.train: ResidentData = self.prepared.resident(self.prepared.train, "cpu")
-        unseen = bundled_ethanol("test")[: study.unseen_frames]
-        self.graph, self.labels = self.prepared.resident(unseen, "cpu").batch(torch.arange(len(unseen))[None])
+        self.unseen = bundled_ethanol("test")[: study.unseen_frames]
+        self.graph, self.labels = self.prepared.resident(self.unseen, "cpu").batch(torch.arange(len(self.unseen))[None])
 
     def potential(self, prior: Any) -> Potential:
         return Potential(self.prepared.model, self.train, prior)

@@ -63,7 +63,9 @@ def test_a_batch_is_one_evaluation_and_gives_what_single_calls_give(
     salt().to_atoms().write(folder / "salt.xyz")
     driver = ipi_driver.EquibayesDriver(str(folder / "my.posterior"), str(folder / "salt.xyz"), device="cpu")
     calls, batch = [], Evaluator.__call__
-    monkeypatch.setattr(Evaluator, "__call__", lambda own, many: calls.append(len(many)) or batch(own, many))
+    monkeypatch.setattr(
+        Evaluator, "__call__", lambda own, many, **more: calls.append(len(many)) or batch(own, many, **more)
+    )
     structures = [salt(seed) for seed in range(3)]
     cells = [each.cell.T / units.Bohr for each in structures]
     places = [each.positions / units.Bohr for each in structures]

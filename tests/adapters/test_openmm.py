@@ -12,7 +12,8 @@ import openmm
 from openmm import app, unit
 from openmmml import MLPotential
 
-from equibayes.adapters.openmm import Factory, SigmaReporter
+from equibayes.adapters.openmm import SigmaReporter
+from equibayes.adapters.openmm_factory import Factory
 from equibayes.posterior.file import load
 from equibayes.simulate.calculator import Calculator
 from tests.samples import salt

@@ -89,7 +89,10 @@ def test_a_real_engine_and_a_settings_file(
     [
         ("", "no folder for the rounds: name one with -o"),
         ("-o x", "no structures to select from: name a file with them"),
-        ("bundled:ethanol@0:9 -o x --select bold", "select.kind=bold: must be one of sigma, bald, diversity, random"),
+        (
+            "bundled:ethanol@0:9 -o x --select bold",
+            "select.kind=bold: must be one of sigma, bald, stress, diversity, novelty, random",
+        ),
         ("bundled:ethanol@0:9 -o x --per-round 0", "per_round=0: must be at least 1"),
         ("bundled:ethanol@0:9 -o x --propose md", "propose=md: new structures have no label in a pool"),
         ("bundled:ethanol@0:9 -o x --labeller gfn2xtb", "gfn2xtb: no such engine; did you mean 'gfn2-xtb'?"),

@@ -18,7 +18,7 @@ from equibayes.labelling.labellers import Label, Refusal
 from equibayes.learning.on_the_fly import LearnOnTheFly, training_frames
 from equibayes.learning.resample import ResampleSettings
 from equibayes.posterior.file import load
-from equibayes.posterior.sample import frame_mark
+from equibayes.posterior.marks import frame_mark
 from equibayes.simulate.calculator import Calculator
 from equibayes.simulate.integrators import Conditions
 from equibayes.simulate.md import run_md

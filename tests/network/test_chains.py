@@ -16,8 +16,11 @@ CHANGES = [{}, {"l_max": 2, "parity": False}, {"l_max": 3, "num_layers": 3, "num
 IDS = ["l1-parity", "l2", "l3-parity"]
 
 
-def assert_output_equal(actual: ModelOutput, expected: ModelOutput, tolerance: float = 1e-12) -> None:
+def assert_output_equal(actual: ModelOutput, expected: ModelOutput, tolerance: float = 1e-12, k: int = 0) -> None:
+    """For chain k; invariants are those of the first chain alone."""
     for field in fields(ModelOutput):
+        if k and field.name == "invariants":
+            continue
         a, b = getattr(actual, field.name), getattr(expected, field.name)
         torch.testing.assert_close(
             a, b, atol=tolerance, rtol=tolerance, equal_nan=True, msg=lambda m, f=field: f"{f.name}: {m}"
@@ -34,7 +37,7 @@ class TestOnePass:
         assert together.energy.shape == (CHAINS, 2)
         assert together.energy.std(0).min() > 1e-3, "chains must differ, or this shows nothing"
         for k in range(CHAINS):
-            assert_output_equal(chain(together, k), model(weights[k : k + 1], atoms))
+            assert_output_equal(chain(together, k), model(weights[k : k + 1], atoms), k=k)
 
     def test_graph_of_each_chain(self, changes):
         """G = K: every chain has its own minibatch, here of different molecules and sizes."""
@@ -44,7 +47,7 @@ class TestOnePass:
         atoms, slots = (max(g.sender.shape[axis] for g in graphs) for axis in (1, 2))
         together = model(weights, stack_chains([pad_graph(g, atoms, slots) for g in graphs]))
         for k, (structure, apart) in enumerate(zip(structures, graphs)):
-            assert_output_equal(chain(together, k, len(structure)), model(weights[k : k + 1], apart))
+            assert_output_equal(chain(together, k, len(structure)), model(weights[k : k + 1], apart), k=k)
 
     def test_gradients(self, changes):
         """The gradient of one chain does not know of the others."""
@@ -58,8 +61,10 @@ class TestOnePass:
 
 def chain(output: ModelOutput, k: int, atoms: int | None = None) -> ModelOutput:
     """Chain k of an output, cut to its first atoms."""
-    per_atom = ("forces", "log_sigma_forces", "features")
-    pieces = {f.name: getattr(output, f.name)[k : k + 1] for f in fields(ModelOutput)}
+    per_atom = ("forces", "log_sigma_forces", "features", "invariants")
+    pieces = {f.name: getattr(output, f.name)[k : k + 1] for f in fields(ModelOutput)} | {
+        "invariants": output.invariants
+    }
     return ModelOutput(**{name: x[:, :atoms] if name in per_atom else x for name, x in pieces.items()})
 
 
@@ -141,4 +146,6 @@ def test_outputs_carry_no_graph_unless_asked():
     output = model(weights.requires_grad_(), graph(water()))
     assert not any(getattr(output, field.name).requires_grad for field in fields(ModelOutput))
     output = model(weights, graph(water()), differentiable=True)
-    assert all(getattr(output, field.name).requires_grad for field in fields(ModelOutput))
+    # invariants describe atoms to the novelty; they are no part of the density
+    described = {field.name for field in fields(ModelOutput)} - {"invariants"}
+    assert all(getattr(output, name).requires_grad for name in described)

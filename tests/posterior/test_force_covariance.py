@@ -8,6 +8,7 @@ import pytest
 from equibayes.data.rigid import rigid_directions_of
 from equibayes.errors import InputError
 from equibayes.posterior import force_noise
+from equibayes.posterior.calibration import Calibrated, Calibration, Rescaling
 from equibayes.posterior.force_covariance import (
     conditioned,
     net_force,
@@ -15,7 +16,6 @@ from equibayes.posterior.force_covariance import (
     shrunk,
     stretching,
     torque,
-    with_diagonal,
 )
 from equibayes.simulate.calculator import Calculator
 from tests.samples import ethanol, salt
@@ -87,8 +87,6 @@ def test_conditioned_covariances_have_no_net_force():
     assert np.trace(found) == pytest.approx(variances.sum())
     assert np.linalg.eigvalsh(found).min() > 0
     np.testing.assert_allclose(conditioned(found, rigid, 1e-3), found, atol=1e-5)
-    rescaled = with_diagonal(found, variances)
-    np.testing.assert_allclose(np.diag(rescaled), variances)
     assert not conditioned(np.zeros((27, 27)), rigid, 1e-3).any()
 
 
@@ -109,6 +107,22 @@ def test_predictions_of_molecules(covariance):
         assert found.sigma(net_force(9, [0, 1]), part).max() > 0.1, "of a fragment there is one"
     assert prediction.forces_aleatoric.std(1).max() > 1e-3 or covariance == "isotropic"
     assert posterior.predict(structure).forces_covariance is None
+
+
+def test_calibration_and_floor():
+    """Uneven factors of atoms leave a molecule without net force, and variances as they are reported."""
+    posterior, structure = anisotropic("pair"), ethanol()
+    errors = Calibrated("species", {K: Rescaling(1.5, 1.2, {1: 0.5, 6: 2.0, 8: 3.0})})
+    calibrated = replace(posterior, calibration=Calibration(errors, errors).to_dict())
+    prediction = calibrated.predict(structure, covariance=True)
+    found = prediction.forces_covariance
+    np.testing.assert_allclose(np.trace(found.total.reshape(27, 27)), np.square(prediction.forces_std).sum(), rtol=0.05)
+    own, reported = np.einsum("iaia->i", found.total), np.square(prediction.forces_std).sum(1)
+    assert np.abs(np.log(own / reported)).max() < 1.0
+    assert found.sigma(net_force(9, range(9))).max() < 0.02
+    rest = np.linalg.svd(rigid_directions_of(structure).reshape(27, 6))[0][:, 6:]
+    inner = rest.T @ found.total.reshape(27, 27) @ rest
+    assert np.linalg.eigvalsh(inner).min() > 1e-3 * np.linalg.eigvalsh(inner).max(), "no other direction is exact"
 
 
 def test_a_crystal_is_isotropic_where_the_model_is():

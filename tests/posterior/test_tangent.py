@@ -13,6 +13,7 @@ from equibayes.data import Dataset, Structure
 from equibayes.data.reference import EnergyReference
 from equibayes.engine.rows import SIX
 from equibayes.errors import InputError
+from equibayes.posterior.conclude import wanted
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.jacobian import STRESS, Rows, Sight, rows_of
 from equibayes.posterior.sample import sample
@@ -20,6 +21,7 @@ from equibayes.posterior.seen import marks_of, split_known
 from equibayes.posterior.subspace import Subspace
 from equibayes.posterior.tangent import best_factor, refine, resident, warnings_of
 from equibayes.posterior.tangent_plan import NOISES
+from equibayes.run import Run
 from tests import physics
 from tests.cli import program
 from tests.copper import copper
@@ -239,10 +241,42 @@ def test_file(refined: Posterior, tmp_path: Path) -> None:
     assert again.verdict["tangent"]["noise"] in NOISES
 
 
-@pytest.mark.parametrize("change", [{"dropout": 0.1}, {"tangent": torch.zeros(4, 3)}])
-def test_what_cannot_be_refined(plain: Posterior, data: Dataset, change: dict) -> None:
-    with pytest.raises(InputError, match="only once"):
-        refine(replace(plain, **change), data)
+def test_what_cannot_be_refined(plain: Posterior, data: Dataset) -> None:
+    with pytest.raises(InputError, match="dropout masks"):
+        refine(replace(plain, dropout=0.1), data)
+
+
+def test_refined_again(plain: Posterior, refined: Posterior, data: Dataset) -> None:
+    """The same networks, with one more frame."""
+    known, held = split_known(marks_of(plain), data)
+    again = refine(refined, Dataset([*known, held[0]]), held.subset(range(1, 8)))
+    assert force_error(again, known) < 0.6 * force_error(plain, known)
+    assert again.chain.tolist() == [0, 1, 0, 1]
+
+
+def test_the_end_of_a_run(data: Dataset, tmp_path: Path) -> None:
+    """`tangent: on` gives the posterior that `refine` makes, with the draws that `samples` asks for."""
+    settings = {"burn_in": {"steps": 60}, "data": {"validation": 8}}
+    plain = sample(data, small_config(settings), device="cpu")
+    found = sample(data, small_config(settings | {"tangent": "on"}), output=tmp_path / "a.posterior", device="cpu")
+    expected = refine(plain, *split_known(marks_of(plain), data), draws=len(plain) // 2)
+    assert found.tangent is not None
+    assert torch.equal(found.tangent, expected.tangent)
+    assert torch.equal(load(tmp_path / "a.posterior").tangent, found.tangent)
+    assert not (tmp_path / "a.run" / "refine").exists()
+
+
+@pytest.mark.parametrize(
+    ("labels", "steps", "asked"), [("few", 10**4, True), ("few", 10, False), ("many", 10**4, False)]
+)
+def test_auto_means_where_it_is_cheap(
+    plain: Posterior, data: Dataset, labels: str, steps: int, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config({"burn_in": {"steps": steps}, "tangent": "auto"})
+    if labels == "many":
+        monkeypatch.setattr("equibayes.posterior.tangent_plan.LABELS", 100)
+    assert wanted(plain, config, data, Run(device="cpu")) == asked
+    assert not wanted(plain, replace(config, tangent="off"), data, Run(device="cpu"))
 
 
 def test_program(tmp_path: Path, plain: Posterior) -> None:
@@ -253,8 +287,7 @@ def test_program(tmp_path: Path, plain: Posterior) -> None:
     assert "chosen on 8 held-back frames" in out
     _, out, _ = program.run(["info", "b.posterior"], tmp_path)
     assert "each network linearised and moved by exact inference from 16 frames" in out
-    status, _, err = program.run(["refine", "b.posterior", "bundled:ethanol@0:24", "-o", "c.posterior"], tmp_path)
-    assert (status, err.count("\n")) == (2, 1)
+    assert not (tmp_path / "b.refine").exists()
     status, _, err = program.run(["refine", "a.posterior", "bundled:ethanol@test", "-o", "c.posterior"], tmp_path)
     assert "learned from none of these frames" in err
 

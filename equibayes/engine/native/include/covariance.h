@@ -1,7 +1,7 @@
 // The likelihood of the forces of a frame with a covariance, and its derivatives: bayes/covariance.py.
 //
-// With z = error/σ and, of the errors' column and those of the rigid directions R/ε,
-//     y = exp(−S/2) z,   W = exp(S/2) σ R/ε,   ln p = −½|y|² − ½|Rᵀ error/ε|² − Σ 3 ln σ + ½ ln det(1 + WᵀW) − 3/2 n ln 2π
+// With z = error/σ and, of the errors' column and those of the rigid directions U/ε,
+//     y = exp(−S/2) z,   W = exp(S/2) σ U/ε,   ln p = −½|y|² − ½|Uᵀ error/ε|² − Σ 3 ln σ + ½ ln det(1 + WᵀW) − 3/2 n ln 2π
 #pragma once
 #include <type_traits>
 
@@ -109,7 +109,7 @@ template <int NUMBERS> class ForceNoise {
         return -0.5 * square + 0.5 * log_det;
     }
 
-    // −½|Rᵀ error/ε|²: a constant, as forces that are predicted have no part along R
+    // −½|Uᵀ error/ε|²: a constant, as forces that are predicted have no part along U
     static double rigid_part(const Frame& frame, const double* error) {
         double total = 0;
         for (int c = 0; c < RIGID; ++c) {

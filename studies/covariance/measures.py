@@ -1,0 +1,65 @@
+"""What covariances of forces are worth on frames that nothing was learned from."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from equibayes.data import Dataset
+from equibayes.data.structures import Structure
+from equibayes.evaluation.multivariate import ellipsoid_coverage, energy_score, log_likelihood, without
+from equibayes.posterior.force_covariance import rigid_of
+from equibayes.posterior.predict import Prediction
+from studies.covariance.fragments import projections
+
+LEVELS = {"68": 0.6827, "95": 0.9545}
+WIDTHS = {"68": 1.0, "95": 2.0}
+
+
+def measured(judged: Dataset, predictions: Sequence[Prediction]) -> dict[str, Any]:
+    """By form of the covariance: independent components, single atoms, all of it."""
+    forms: dict[str, list[dict[str, Any]]] = {"independent": [], "atoms": [], "full": []}
+    for structure, prediction in zip(judged, predictions):
+        for form, matrix in covariances(prediction).items():
+            forms[form].append(of_one(structure, prediction.forces, matrix))
+    error = np.concatenate([p.forces - s.forces for s, p in zip(judged, predictions)])
+    return {
+        "force_mae": 1e3 * float(np.abs(error).mean()),
+        "force_rmse": 1e3 * float(np.sqrt(np.square(error).mean())),
+        "force_sigma": 1e3 * float(np.sqrt(np.mean([np.square(p.forces_std).mean() for p in predictions]))),
+        "forms": {form: _mean(rows) for form, rows in forms.items()},
+    }
+
+
+def covariances(prediction: Prediction) -> dict[str, np.ndarray]:
+    """[3n, 3n] each."""
+    assert prediction.forces_covariance is not None
+    count = prediction.forces.size
+    whole = prediction.forces_covariance.total.reshape(count, count)
+    same_atom = np.kron(np.eye(count // 3), np.ones((3, 3)))
+    return {"independent": np.diag(np.square(prediction.forces_std).ravel()), "atoms": whole * same_atom, "full": whole}
+
+
+def of_one(structure: Structure, forces: np.ndarray, matrix: np.ndarray) -> dict[str, Any]:
+    """Per vector: ln likelihood, also without net force and torque; coverage of ellipsoids and of projections."""
+    error, count = forces - structure.forces, len(structure)
+    rigid, _ = rigid_of(structure, 1e-3)
+    own = np.einsum("iaib->iab", matrix.reshape(count, 3, count, 3))
+    inner_error, inner = without(rigid, error.ravel(), matrix) if rigid is not None else (error.ravel(), matrix)
+    found: dict[str, Any] = {
+        "ln_p": log_likelihood(error.ravel(), matrix) / count,
+        "ln_p_inner": log_likelihood(inner_error, inner) / count,
+        "energy_score": energy_score(error.ravel(), matrix),
+        **{f"ellipsoids_{name}": ellipsoid_coverage(error, own, level) for name, level in LEVELS.items()},
+    }
+    for what, weights in projections(structure).items():
+        if len(weights):
+            flat = weights.reshape(len(weights), -1)
+            z = np.abs(flat @ error.ravel()) / np.sqrt(np.einsum("mi,ij,mj->m", flat, matrix, flat, optimize=True))
+            for name, width in WIDTHS.items():
+                found[f"{what}_{name}"] = float((z <= width).mean())
+    return found
+
+
+def _mean(rows: list[dict[str, Any]]) -> dict[str, float]:
+    return {name: float(np.mean([row[name] for row in rows if name in row])) for name in rows[0]}
