@@ -64,8 +64,11 @@ def run(case: Case, options: argparse.Namespace) -> None:
         results = {kind: method.predict(frames) for kind, frames in case.probes.items()}
         usual = Usual.of(results[INSIDE])
         sets = {kind: measured(result, usual) for kind, result in results.items()}
+        plain = {kind: method.plain(frames) for kind, frames in case.probes.items()}
+        own = Usual.of(plain[INSIDE])
+        alone = {kind: measured(result, own) for kind, result in plain.items()}
         about = {"case": case.name, "method": name, **key, "seed": options.seed, "made": method.about}
-        save_json(file, {**about, "provenance": provenance(options.commit), "sets": sets})
+        save_json(file, {**about, "provenance": provenance(options.commit), "sets": sets, "without_floor": alone})
         print(f"{case.name} {name}: {said(sets)}", flush=True)
 
 

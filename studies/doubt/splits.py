@@ -15,7 +15,7 @@ OUTPUT/SYSTEM-PART.npz holds, for frames of the part that was left out (`left_â€
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ from equibayes.run.prepare import hold_back
 from equibayes.run.progress import PlainDisplay
 from equibayes.run.settings import sample_config
 from studies.doubt.measures import per_atom
+from studies.doubt.methods import without_floor
 from studies.shared.options import add_quick, parser_of, start
 
 MOLECULES = ("ethanol", "malonaldehyde", "aspirin", "3bpa")
@@ -95,13 +96,6 @@ def cluster(points: np.ndarray, rounds: int = 50) -> np.ndarray:
         nearest = np.linalg.norm(points[:, None] - centres, axis=2).argmin(1)
         centres = np.stack([points[nearest == number].mean(0) for number in range(CLUSTERS)])
     return np.asarray(nearest)
-
-
-def without_floor(posterior: Posterior) -> Posterior:
-    """The same novelty; Ïƒ as the networks say."""
-    assert posterior.novelty is not None
-    plain = replace(posterior.novelty, about=posterior.novelty.about | {"force_scale": 0.0})
-    return replace(posterior, novelty=plain)
 
 
 def measured(posterior: Posterior, data: Dataset, numbers: np.ndarray, name: str) -> dict[str, np.ndarray]:
