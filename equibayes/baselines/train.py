@@ -95,10 +95,14 @@ def baseline_config(kind: str, config: SampleConfig, data_size: int) -> SampleCo
     )
 
 
+POTENTIALS = ("baseline", "baseline_settings", "free_atoms", "pseudo_labels", "pseudo_frames", "pseudo_noise")
+"""Settings of the prior that are about potentials, not weights."""
+
+
 def _start_of(prior: PriorSettings) -> PriorSettings:
     """Without a prior; what is left is the network that was trained elsewhere, where it begins, and the baseline."""
     own = prior if prior.center is not None else PriorSettings()
-    return replace(own, baseline=prior.baseline, baseline_settings=prior.baseline_settings)
+    return replace(own, **{name: getattr(prior, name) for name in POTENTIALS})
 
 
 def _finish(kind: str, prepared: Prepared, chains: Chains, state: RunState, samples: int) -> Posterior:

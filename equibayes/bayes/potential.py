@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 
 from equibayes.bayes.balance import balanced
+from equibayes.bayes.label_noise import widened
 from equibayes.bayes.likelihood import log_likelihood, squared_errors
 from equibayes.bayes.model import ModelOutput, StochasticModel
 from equibayes.bayes.prior import Prior
@@ -78,7 +79,8 @@ class Potential:
             return None
         if not self.model.isotropic:
             return f"likelihood.covariance={self.model.config.covariance}"
-        return None if self.data.weight is None else "frames have weights"
+        kinds = {"weights": self.data.weight, "a noise of their own": self.data.noise}
+        return next((f"frames have {name}" for name, there in kinds.items() if there is not None), None)
 
     @property
     def data_size(self) -> int:
@@ -93,7 +95,7 @@ class Potential:
     def log_likelihood(self, output: ModelOutput, graph: Graph, labels: Labels, balance: float = 0.0) -> torch.Tensor:
         """ln p of every structure, [K, B]."""
         if self.objective == "gaussian":
-            output = balanced(output, graph, balance)
+            output = balanced(widened(output, graph, labels), graph, balance)
         return OBJECTIVES[self.objective](output, graph, labels)
 
     def own(self, frames: torch.Tensor) -> torch.Tensor:

@@ -99,6 +99,17 @@ class Dataset(Sequence[Structure]):
         return np.array([structure.weight for structure in self.structures], dtype=np.float64)
 
     @property
+    def noises(self) -> npt.NDArray[np.float64]:
+        """[frames] known noise of the force labels, eV/Å."""
+        return np.array([structure.noise for structure in self.structures], dtype=np.float64)
+
+    @property
+    def right(self) -> Dataset:
+        """Without the frames whose labels have a known noise; all, where that leaves none."""
+        kept = np.flatnonzero(self.noises == 0)
+        return self if len(kept) in (0, len(self)) else self.subset(kept)
+
+    @property
     def labelled(self) -> bool:
         """Whether any structure has an energy, forces or a stress that can be learned."""
         return any(s.energy is not None or s.forces is not None or s.stress_label is not None for s in self)
@@ -179,6 +190,8 @@ def _to_arrays(data: Dataset) -> dict[str, npt.NDArray[Any]]:
         "report": None if data.report is None else asdict(data.report),
     }
     weights = {} if not data.weighted else {"weight": data.weights}
+    if data.noises.any():
+        weights["noise"] = data.noises
     return {
         **weights,
         FORMAT_KEY: np.array(FORMAT_VERSION),
@@ -222,6 +235,7 @@ def from_arrays(arrays: dict[str, npt.NDArray[Any]]) -> Dataset:
                 config_type=str(texts["config_type"][i]),
                 source=str(texts["source"][i]),
                 weight=float(arrays["weight"][i]) if "weight" in arrays else 1.0,
+                noise=float(arrays["noise"][i]) if "noise" in arrays else 0.0,
             )
         )
     report = texts["report"] and ReadReport(**{**texts["report"], "notes": tuple(texts["report"]["notes"])})

@@ -14,7 +14,7 @@ import numpy as np
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import symbol
 from equibayes.data.read import read
-from equibayes.data.structures import WEIGHT_KEY, Structure
+from equibayes.data.structures import NOISE_KEY, WEIGHT_KEY, Structure
 from equibayes.errors import InputWarning
 from equibayes.files import write_text
 
@@ -64,6 +64,8 @@ def labels_of(structure: Structure) -> tuple[dict[str, Any], dict[str, np.ndarra
     info: dict[str, Any] = {"config_type": structure.config_type} if structure.config_type else {}
     if structure.weight != 1.0:
         info[WEIGHT_KEY] = structure.weight
+    if structure.noise:
+        info[NOISE_KEY] = structure.noise
     if structure.energy is not None:
         info["REF_energy"] = structure.energy
     if structure.stress is not None:

@@ -14,7 +14,7 @@ import numpy as np
 from equibayes.data.files import one_line
 from equibayes.data.parsed import LabelKeys
 from equibayes.data.stress import is_virial, stress_from
-from equibayes.data.structures import WEIGHT_KEY, Structure
+from equibayes.data.structures import NOISE_KEY, WEIGHT_KEY, Structure
 from equibayes.errors import InputError
 
 
@@ -85,6 +85,7 @@ def to_structure(frame: AseFrame, found: dict[str, str]) -> Structure:
         constraints=tuple(frame.constraints),
         **motion,
         weight=1.0 if (weight := frame.get(WEIGHT_KEY)) is None else weight,
+        noise=0.0 if (noise := frame.get(NOISE_KEY)) is None else noise,
         **labels,
     )
     if stress is None:

@@ -23,6 +23,7 @@ class Labels:
     forces [G, N, 3]       eV/Å; 0 at padding atoms
     stress [G, B, 3, 3]    eV/Å³; NaN where there is no label, None where no structure of the whole set has one
     weight [G, B] float64  of each structure's log likelihood; None: all 1
+    noise  [G, B] float64  eV/Å, known deviation of the forces (see data/structures.py); None: all 0
     rigid  [G, N, 3, 6]    Å/eV; directions of net force and torque (rigid.py) over the noise of the labels along them;
                            None where no likelihood asks for them
     """
@@ -31,6 +32,7 @@ class Labels:
     forces: torch.Tensor
     stress: torch.Tensor | None = None
     weight: torch.Tensor | None = None
+    noise: torch.Tensor | None = None
     rigid: torch.Tensor | None = None
 
 
@@ -68,8 +70,8 @@ class ResidentData:
         self.energy = torch.tensor(energy, dtype=torch.float64, device=device)
         self.forces = torch.from_numpy(forces).to(device, dtype)
         self.stress = _stress(structures).to(device, dtype) if stress and has_stress(structures) else None
-        weights = [s.weight for s in structures]
-        self.weight = torch.tensor(weights, dtype=torch.float64, device=device) if set(weights) != {1.0} else None
+        self.weight = _unless([s.weight for s in structures], 1.0, device)
+        self.noise = _unless([s.noise for s in structures], 0.0, device)
 
     def __len__(self) -> int:
         return len(self.energy)
@@ -94,14 +96,21 @@ class ResidentData:
             num_atoms=frames.num_atoms[indices].flatten(1, 2),
             volume=frames.volume[indices].flatten(1, 2),
         )
-        stress, weight = (None if each is None else each[indices] for each in (self.stress, self.weight))
+        stress, weight, noise = (
+            None if each is None else each[indices] for each in (self.stress, self.weight, self.noise)
+        )
         rigid = None if self.rigid is None else self.rigid[indices].flatten(1, 2)
-        return graph, Labels(self.energy[indices], self.forces[indices].flatten(1, 2), stress, weight, rigid)
+        return graph, Labels(self.energy[indices], self.forces[indices].flatten(1, 2), stress, weight, noise, rigid)
 
 
 def has_stress(structures: Iterable[Structure]) -> bool:
     """Whether any structure has a stress to learn from."""
     return any(structure.stress_label is not None for structure in structures)
+
+
+def _unless(values: Sequence[float], usual: float, device: torch.device | str) -> torch.Tensor | None:
+    """[F]; None where all are the usual one."""
+    return torch.tensor(values, dtype=torch.float64, device=device) if set(values) != {usual} else None
 
 
 def _rigid(structures: Sequence[Structure], atoms: int) -> torch.Tensor:

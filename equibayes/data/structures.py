@@ -22,8 +22,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 ISOLATED_ATOM = "IsolatedAtom"
 """The `config_type` of a frame that gives the energy of a free atom."""
-WEIGHT_KEY = "config_weight"
-"""Where files keep the weight of a frame; without it the weight is 1."""
+WEIGHT_KEY, NOISE_KEY = "config_weight", "config_noise"
+"""Where files keep weight and noise of a frame; without them the weight is 1 and the noise 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,8 @@ class Structure:
     momenta: [n, 3] float64, in ASE's units, or None.
     constraints: ASE's, which hold atoms in place.  These three matter for dynamics alone and are in no fingerprint.
     weight: multiplies the frame's log likelihood; 2 counts like the same frame given twice.
+    noise: eV/Å, the known standard deviation of its force labels, such as those of a cheap engine; that of the energy
+        of n atoms is √n Å times it, that of the stress √n Å/V.  0 for labels that are right.
     """
 
     numbers: IntArray
@@ -60,6 +62,7 @@ class Structure:
     momenta: FloatArray | None = None
     constraints: tuple[Any, ...] = ()
     weight: float = 1.0
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         where = self.source or "structure"
@@ -74,7 +77,8 @@ class Structure:
                 array = _array(getattr(self, name), np.float64, shape, f"{where}: {name}")
                 self._set(name, float(array) if name == "energy" else array)
 
-        self._set("weight", _weight(self.weight, where))
+        self._set("weight", _from_zero_on(self.weight, WEIGHT_KEY, where))
+        self._set("noise", _from_zero_on(self.noise, NOISE_KEY, where))
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # set despite the frozen dataclass, during construction only
@@ -110,12 +114,14 @@ class Structure:
         return digest.digest()
 
     def label_digest(self) -> bytes:
-        """32 bytes over energy, forces, stress and weight; a missing label differs from any value."""
+        """32 bytes over energy, forces, stress, weight and noise; a missing label differs from any value."""
         digest = hashlib.sha256()
         for label in (self.energy, self.forces, self.stress):
             digest.update(b"-" if label is None else b"+" + np.asarray(label, dtype="<f8").tobytes())
         if self.weight != 1.0:  # digests of frames without a weight are those of earlier versions
             digest.update(b"w" + np.asarray(self.weight, dtype="<f8").tobytes())
+        if self.noise:
+            digest.update(b"n" + np.asarray(self.noise, dtype="<f8").tobytes())
         return digest.digest()
 
     @classmethod
@@ -144,6 +150,7 @@ class Structure:
             momenta=atoms.get_momenta() if atoms.has("momenta") else None,
             constraints=tuple(deepcopy(atoms.constraints)),
             weight=atoms.info.get(WEIGHT_KEY, 1.0),
+            noise=atoms.info.get(NOISE_KEY, 0.0),
         )
 
     def to_atoms(self) -> Atoms:
@@ -159,6 +166,8 @@ class Structure:
             atoms.info["config_type"] = self.config_type
         if self.weight != 1.0:
             atoms.info[WEIGHT_KEY] = self.weight
+        if self.noise:
+            atoms.info[NOISE_KEY] = self.noise
         results: dict[str, Any] = {"energy": self.energy, "forces": self.forces}
         if self.stress is not None:
             results["stress"] = full_to_voigt(self.stress)
@@ -168,15 +177,15 @@ class Structure:
         return atoms
 
 
-def _weight(value: Any, where: str) -> float:
+def _from_zero_on(value: Any, key: str, where: str) -> float:
     """A finite number, not negative."""
     try:
-        weight = float(value)
+        number = float(value)
     except (TypeError, ValueError):
-        weight = float("nan")
-    if not 0 <= weight < float("inf"):
-        raise InputError(f"{where}: {WEIGHT_KEY} is {value}, not a number from 0 on; correct or remove it")
-    return weight
+        number = float("nan")
+    if not 0 <= number < float("inf"):
+        raise InputError(f"{where}: {key} is {value}, not a number from 0 on; correct or remove it")
+    return number
 
 
 def _array(value: Any, dtype: Any, shape: tuple[int, ...] | None, what: str) -> npt.NDArray[Any]:

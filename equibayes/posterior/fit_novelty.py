@@ -32,7 +32,11 @@ SHRINK = 1e-2
 def with_novelty(
     posterior: Posterior, train: Dataset, held_back: Dataset, *, device: torch.device | str | None = None
 ) -> Posterior:
-    """The posterior with a novelty fitted to the frames that it learned from; without one for very few frames."""
+    """The posterior with a novelty fitted to the frames that it learned from; without one for very few frames.
+
+    Frames whose labels have a known noise do not count as learned.
+    """
+    train = train.right
     if len(train) < FEWEST_FRAMES:
         return replace(posterior, novelty=None)
     types = len(posterior.network.type_names)

@@ -13,34 +13,47 @@ Shape and factor are not derived: they were chosen on molecules far from their t
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from equibayes.data.neighbors import neighbor_list
 from equibayes.data.structures import FloatArray, Structure
 
-BEGIN, FACTOR, MOST_NOVEL = 0.5, 0.5, 30.0
+MOST_NOVEL = 30.0
 LENGTH = 1.0
 """Å, between forces and energies."""
 MOST_PAIRS = 2_000_000
 """Of novel atoms and others, whose distances are computed without a neighbour list."""
 
 
-def own_floor(novelty: FloatArray, scale: float) -> FloatArray:
-    """own [n], eV/Å, from novelties [n] and F."""
-    return FACTOR * scale * np.square((np.minimum(novelty, MOST_NOVEL) - BEGIN).clip(min=0.0))
+@dataclass(frozen=True)
+class Shape:
+    """own = factor · F · (ν − begin)^power."""
+
+    begin: float = 0.5
+    factor: float = 0.5
+    power: float = 2.0
+
+    def __call__(self, novelty: FloatArray, scale: float) -> FloatArray:
+        """own [n], eV/Å, from novelties [n] and F."""
+        beyond = (np.minimum(novelty, MOST_NOVEL) - self.begin).clip(min=0.0)
+        return np.asarray(self.factor * scale * beyond**self.power)
+
+
+USUAL = Shape()
 
 
 def floors(
-    structures: Sequence[Structure], novelty: FloatArray, scale: float, r_max: float
+    structures: Sequence[Structure], novelty: FloatArray, scale: float, r_max: float, shape: Shape = USUAL
 ) -> tuple[FloatArray, FloatArray] | None:
     """Of the energies [B], eV, and of the forces [N], eV/Å, of all atoms; None where nothing is novel.
 
     novelty [N] of the atoms of all structures;  scale: F;  r_max: the cutoff, Å
     """
-    if not scale or novelty.max(initial=0.0) <= BEGIN:
+    if not scale or novelty.max(initial=0.0) <= shape.begin:
         return None
-    own = own_floor(novelty, scale)
+    own = shape(novelty, scale)
     energy, forces, end = np.zeros(len(structures)), own.copy(), 0
     for number, structure in enumerate(structures):
         atoms = slice(end, end + len(structure))

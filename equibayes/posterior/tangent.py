@@ -84,7 +84,8 @@ def refine(
 ) -> Posterior:
     """The linearised posterior around the last sample of each chain, with so many draws around each.
 
-    train       the frames that the posterior learned from, and new ones
+    train       the frames that the posterior learned from, and new ones; those whose labels have a known noise are left
+                out
     held        frames that it did not learn from, for λ and the size of σ
     directions  random directions of the weights that δ consists of, at most; None: see `tangent_plan`
     labels      that are learned, at most: of more, all energies and a random share of the forces; None: likewise
@@ -93,6 +94,7 @@ def refine(
     if posterior.dropout:
         raise InputError("only a posterior or ensemble of whole networks can be refined, not dropout masks of one")
     posterior = replace(posterior, tangent=None)  # of one that was refined before, the same networks are refined again
+    train = train.right
     plan = Plan.of(posterior, train, directions, labels)
     plan.check()
     known = resident(posterior, train)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.prior import CentredNormal, Prior, StandardNormal, group_widths
 from equibayes.data.checks import check_forces
@@ -21,6 +22,7 @@ from equibayes.data.splits import split
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError, InputWarning
 from equibayes.labelling.baseline import Baseline
+from equibayes.labelling.pseudo import with_free_atoms, with_pseudo_labels
 from equibayes.network.config import NetworkConfig
 from equibayes.network.scales import fit_scales, force_scale, virial_scale
 from equibayes.plural import counted
@@ -131,12 +133,20 @@ def lay_out(
         warnings.warn(narrow, InputWarning, stacklevel=2)
     config = _with_baseline_of(center, config)
     baseline = Baseline.of(config.prior.baseline, config.prior.baseline_settings)
-    learned = taken_off(baseline, train)
+    if config.prior.free_atoms:
+        train = with_free_atoms(train)
+    if config.prior.pseudo_labels is not None:
+        train = _with_pseudo_labels(train, config)
+    learned = taken_off(baseline, train).right
     if (config.prior.center is None) != (center is None):
         raise ValueError(f"prior.center={config.prior.center}, but the network of the centre is {center}")
     if not train.weights.any():
         raise InputError(f"{train.name}: every frame to learn from has config_weight=0; give some a weight above 0")
     config = replace(config, network=_with_covariance(config.network, config))
+    if train.noises.any() and config.network.covariance != "isotropic":
+        raise InputError(
+            f"{train.name}: frames with config_noise, pseudo-labels or free atoms need likelihood.covariance=isotropic"
+        )
     if center is not None:
         _check_same_baseline(center, baseline)
         return _around(center, train, validation, config, network, reference, baseline, device)
@@ -171,7 +181,7 @@ def _around(
 ) -> Prepared:
     """Around a network that was trained elsewhere: its architecture, noise heads that start at its errors, and an
     energy reference fitted to what its energies leave."""
-    learned = taken_off(baseline, train)
+    learned = taken_off(baseline, train).right
     named = config.network if network is None else network
     center = center.restricted(species_of(named.type_names, train, validation))
     scaled = fit_scales(adopted(config.network, center.network), learned)
@@ -191,6 +201,8 @@ def _around(
     sigma_energy = shot.force_rms if energy is None else max(energy[0], LEAST_ENERGY_SIGMA)
     model = StochasticModel(adopted_network, shot.force_rms, sigma_energy, shot.virial_rms or shot.force_rms)
     effective = replace(config, network=scaled, prior=replace(config.prior, width=width))
+    ratios = {FORCE_HEAD: shot.force_rms / shot.sigma_forces, ENERGY_HEAD: sigma_energy / shot.sigma_energy}
+    center = center.with_sigma(model, ratios)
     found = {
         "center": center.path,
         "origin": center.origin,
@@ -224,6 +236,13 @@ def _ignored_stress(train: Dataset, network: NetworkConfig) -> str | None:
     if network.stress_head and not labels:
         return f"{train.name}: no frame to learn from has a stress label, though network.stress_head=true"
     return None
+
+
+def _with_pseudo_labels(train: Dataset, config: SampleConfig) -> Dataset:
+    """With frames that a cheap engine labels."""
+    prior, engine = config.prior, Baseline.of(config.prior.pseudo_labels)
+    assert engine is not None
+    return with_pseudo_labels(train, engine, prior.pseudo_frames, noise=prior.pseudo_noise, seed=config.seed)
 
 
 def taken_off(baseline: Baseline | None, data: Dataset) -> Dataset:

@@ -193,6 +193,21 @@ class PriorSettings:
     baseline_settings: dict[str, float] = setting(
         {}, "numbers for that engine, such as {charge: 1}", at_least=-1e9, limit=1e9
     )
+    free_atoms: bool = setting(
+        False, "also learn the free atoms of the data (config_type=IsolatedAtom), the limit of every dissociation"
+    )
+    pseudo_labels: str | None = setting(
+        None,
+        "engine that labels compressed, stretched, displaced and torn training frames, to be learned with a noise of their own; "
+        "none: no such frames",
+    )
+    pseudo_frames: int = setting(100, "how many such frames", at_least=1, limit=10**6)
+    pseudo_noise: float | None = setting(
+        None,
+        "their noise, relative to the forces; none: as wrong as that engine is on the training frames",
+        above=0,
+        limit=1e6,
+    )
 
 
 @dataclass(frozen=True)
@@ -372,6 +387,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     TUNE: {
         "chains": 4,
         "samples": 8,
+        "data": {"validation": 0},
         "prior": {"width": None, "relative": True},
         "burn_in": {"steps": 600, "batch_size": 4, "initial": 4e-3, "final": 1e-4, "decay": "linear"},
         "cycles": {"length": 60, "batch_size": 4},

@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with rmd17_malonaldehyde.npz and its splits")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="default: all")
     add_folders(parser, "doubt")
+    parser.add_argument("--labels", type=Path, help="folder with the labels, if not FOLDER/labels")
     add_settings(parser)
     parser.add_argument("--seed", type=int, default=0, help="seed of networks and of the held-back frames (default 0)")
     add_commit(parser)
@@ -42,7 +43,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     for name in options.cases:
-        case = make_case(name, make_folder(options.folder / "labels"), options.data)
+        case = make_case(name, make_folder(options.labels or options.folder / "labels"), options.data)
         run(small(case) if options.quick else case, options)
 
 
@@ -63,8 +64,11 @@ def run(case: Case, options: argparse.Namespace) -> None:
         results = {kind: method.predict(frames) for kind, frames in case.probes.items()}
         usual = Usual.of(results[INSIDE])
         sets = {kind: measured(result, usual) for kind, result in results.items()}
+        plain = {kind: method.plain(frames) for kind, frames in case.probes.items()}
+        own = Usual.of(plain[INSIDE])
+        alone = {kind: measured(result, own) for kind, result in plain.items()}
         about = {"case": case.name, "method": name, **key, "seed": options.seed, "made": method.about}
-        save_json(file, {**about, "provenance": provenance(options.commit), "sets": sets})
+        save_json(file, {**about, "provenance": provenance(options.commit), "sets": sets, "without_floor": alone})
         print(f"{case.name} {name}: {said(sets)}", flush=True)
 
 

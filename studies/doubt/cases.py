@@ -126,20 +126,19 @@ def hot(starts: list[Structure], temperature: float, engine: Labeller, frames: i
 
 
 def _silicon(kept: Kept) -> Case:
-    engine = kept.engine
     train = Dataset(
         [
-            *kept("train 300 K", lambda: silicon.dynamics(300.0, 150, engine, 0)),
-            *kept("train 600 K", lambda: silicon.dynamics(600.0, 150, engine, 1)),
+            *kept("train 300 K", lambda: silicon.dynamics(300.0, 150, kept.engine, 0)),
+            *kept("train 600 K", lambda: silicon.dynamics(600.0, 150, kept.engine, 1)),
         ],
         "silicon",
     )
     rng = np.random.default_rng(0)
-    inside = [kept(f"test {t} K", lambda t=t: silicon.dynamics(t, 40, engine, t)) for t in (300, 600)]
+    inside = [kept(f"test {t} K", lambda t=t: silicon.dynamics(t, 40, kept.engine, t)) for t in (300, 600)]
     found = {INSIDE: Dataset.concatenate(inside)}
     found["scaled"] = kept("scaled", lambda: probes.scaled(list(train[:2])))
     found["displaced"] = kept("displaced", lambda: probes.displaced(list(train[:4]), rng))
     for name, make in (("defects", silicon.defects), ("surfaces", silicon.surfaces), ("phases", silicon.phases)):
         found[name] = kept(name, lambda make=make: make(rng))
-    found["melt"] = kept("melt", lambda: silicon.liquid(30, engine, 2))
+    found["melt"] = kept("melt", lambda: silicon.liquid(30, kept.engine, 2))
     return Case("silicon", train, found)

@@ -12,6 +12,7 @@ The error and the σ of an atom are root mean squares of three force components;
 | trusted                | share of frames that are trusted by σ and not novel                                     |
 | bad, bad_energy        | frames with an MAE of forces, or an energy error per atom, 10 times that in distribution |
 | bad_trusted, …         | how many of these are trusted                                                           |
+| bad_not_novel          | how many have a bad MAE and no novel atom: trusted where no level of σ is given         |
 | auc_novelty, auc_sigma | probability that a frame of this set is more novel (or has a larger σ) than one inside  |
 """
 
@@ -82,6 +83,7 @@ def measured(result: Evaluated, usual: Usual) -> dict[str, Any]:
         "bad": int(bad.sum()),
         "bad_trusted_by_sigma": int((bad & by_sigma).sum()),
         "bad_trusted": int((bad & by_sigma & ~novel).sum()),
+        "bad_not_novel": int((bad & ~novel).sum()),
         "bad_energy": int(bad_energy.sum()),
         "bad_energy_trusted_by_sigma": int((bad_energy & by_sigma).sum()),
         "bad_energy_trusted": int((bad_energy & by_sigma & ~novel).sum()),

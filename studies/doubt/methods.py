@@ -8,7 +8,9 @@
 | dropout  | one network, as many masks                                                                  |
 | llpr     | σ of the last layer of one network trained on squared errors (`studies/rivals/rigidity.py`) |
 
-σ of none is recalibrated; all but llpr's come from noise heads and spread, its own is scaled on the held-back frames.
+Novelty and the floor of σ belong to every posterior file, whatever is in it; `plain` shows the methods without the
+floor.  σ of none is recalibrated; all but llpr's come from noise heads and spread, its own is scaled on the held-back
+frames.
 """
 
 from collections.abc import Callable
@@ -33,9 +35,10 @@ METHODS = ("bayes", "refined", "ensemble", "dropout", "llpr")
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """predict: frames with labels → predictions;  about: how it was made, for the record."""
+    """predict: frames with labels → predictions;  plain: the same without a floor of σ;  about: how it was made."""
 
     predict: Callable[[Dataset], Evaluated]
+    plain: Callable[[Dataset], Evaluated]
     about: dict[str, Any]
 
 
@@ -47,10 +50,22 @@ def make(name: str, data: Dataset, config: SampleConfig, folder: Path) -> Method
     known, held = split_known(marks_of(found.posterior), data)
     if name == "refined":
         posterior = _refined(found.posterior, known, held, folder / "refined.posterior")
-        return Method(lambda frames: _evaluated(posterior, frames), about | posterior.verdict["tangent"])
+        return _method(posterior, about | posterior.verdict["tangent"])
     if name == "llpr":
         return _llpr(found.posterior, known, held, about)
-    return Method(lambda frames: _evaluated(found.posterior, frames), about)
+    return _method(found.posterior, about)
+
+
+def _method(posterior: Posterior, about: dict[str, Any]) -> Method:
+    plain = without_floor(posterior)
+    return Method(lambda frames: _evaluated(posterior, frames), lambda frames: _evaluated(plain, frames), about)
+
+
+def without_floor(posterior: Posterior) -> Posterior:
+    """The same novelty; σ as the networks say."""
+    assert posterior.novelty is not None
+    plain = replace(posterior.novelty, about=posterior.novelty.about | {"force_scale": 0.0})
+    return replace(posterior, novelty=plain)
 
 
 def _evaluated(posterior: Posterior, frames: Dataset) -> Evaluated:
@@ -77,7 +92,7 @@ def _llpr(posterior: Posterior, known: Dataset, held: Dataset, about: dict[str, 
         sigma = {"energy_sigma": energy, "energy_epistemic": energy, "force_sigma": force, "force_epistemic": force}
         return replace(plain, **sigma, **none)
 
-    return Method(predict, about | {"ridge": found.ridge, "alpha_forces": found.alpha_forces})
+    return Method(predict, predict, about | {"ridge": found.ridge, "alpha_forces": found.alpha_forces})
 
 
 def _sigmas(posterior: Posterior, found: Rigidity, frames: Dataset) -> tuple[np.ndarray, np.ndarray]:

@@ -1,18 +1,13 @@
 """Silicon labelled with Tersoff's potential: dynamics of the perfect crystal to learn from, and other arrangements.
 
-The parameters are those of Tersoff 1989 (Phys. Rev. B 39, 5566), the program is matscipy.
+The engine is in `tersoff.py`.
 """
 
-import warnings
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from ase import Atoms
 from ase.build import bulk, diamond100, diamond111
-from matscipy.calculators.manybody import Manybody
-from matscipy.calculators.manybody.explicit_forms import TersoffBrenner
-from matscipy.calculators.manybody.explicit_forms.tersoff_brenner import Tersoff_PRB_39_5566_Si_C
 
 from equibayes.data.structures import Structure
 from equibayes.labelling.calculator import LabellerCalculator
@@ -28,19 +23,8 @@ STEPS = 15
 """Of 1 fs between frames."""
 
 
-class Silicon(Manybody):
-    """The engine: `studies.doubt.silicon:Silicon`."""
-
-    def __init__(self) -> None:
-        super().__init__(**TersoffBrenner(Tersoff_PRB_39_5566_Si_C))
-
-    def calculate(self, *arguments: Any, **options: Any) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of numpy, about atoms without neighbours
-            super().calculate(*arguments, **options)
-
-
-ENGINE = f"{__name__}:{Silicon.__name__}"
+ENGINE = "studies.doubt.tersoff:Silicon"
+"""Imported where labels are made."""
 
 
 def crystal() -> Atoms:

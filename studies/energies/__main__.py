@@ -6,8 +6,8 @@
     python -m studies.energies ethanol --quick            some seconds: shows that it runs
 
 Methods: `plain`, the likelihood throughout (burn_in.balance=0); `balanced`, with the balance of the presets; `point`,
-one network and NequIP's loss; all with the network `small`, the matrix mass and the steps of the preset `quick`.  A
-finished method is not repeated.
+one network and NequIP's loss; all with the network `small`, the matrix mass and 2750 steps.  A finished method is not
+repeated.
 """
 
 import time
@@ -19,7 +19,6 @@ import numpy as np
 import torch
 
 from equibayes.baselines.train import train
-from equibayes.config import merge, parse_overrides
 from equibayes.data import Dataset
 from equibayes.evaluation.evaluated import evaluate
 from equibayes.evaluation.tables import measure
@@ -27,33 +26,27 @@ from equibayes.posterior.file import Posterior
 from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample
 from equibayes.run import Run
-from equibayes.run.settings import BALANCE, SampleConfig, sample_config
-from studies.energies.frames import HELD_BACK, PERIODIC, SETS, frames
+from equibayes.run.settings import SampleConfig
+from studies.energies.frames import HELD_BACK, PERIODIC_SETS, SETS, frames
 from studies.presets.frames import FOLDER
 from studies.shared.options import add_commit, add_quick, parser_of, start
 from studies.shared.results import provenance, read_json, save_json
+from studies.solids.settings import BALANCE, LARGE_CELLS, PERIODIC, config
 
 METHODS = {"plain": 0.0, "balanced": BALANCE, "point": 0.0}
-SETTINGS: dict[str, Any] = {
-    "data": {"validation": HELD_BACK},
-    "sampler": {"mass": "matrix"},
-    "output": {"validations": 0},
-}
-LARGE_CELLS = {"network": {"r_max": 5.0}, "burn_in": {"batch_size": 1}, "cycles": {"batch_size": 1}}
-SHORT = {"burn_in": {"steps": 2500}, "cycles": {"length": 250}}
-"""Of 192 atoms: fewer steps."""
+STEPS = {"burn_in": {"steps": 2500}, "cycles": {"length": 250}}
 QUICK = {"burn_in": {"steps": 60}, "cycles": {"length": 10}}
 
 
 def config_of(name: str, seed: int, balance: float, overrides: Sequence[str], quick: bool) -> SampleConfig:
-    layers = [
-        SETTINGS,
-        LARGE_CELLS if name in PERIODIC else {},
-        SHORT if name == "water" else {},
-        {"seed": seed, "burn_in": {"balance": balance}},
-        QUICK if quick else {},
-    ]
-    return sample_config("quick", None, merge({}, *layers), parse_overrides(overrides))
+    large = (PERIODIC, LARGE_CELLS) if name in PERIODIC_SETS else ()
+    own = {
+        "seed": seed,
+        "data": {"validation": HELD_BACK},
+        "burn_in": {"balance": balance},
+        "output": {"validations": 0},
+    }
+    return config(None, overrides, STEPS, *large, own, QUICK if quick else {})
 
 
 def run(method: str, config: SampleConfig, sets: tuple[Dataset, Dataset, Dataset]) -> dict[str, Any]:
@@ -107,9 +100,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         for method in given.method:
             if method in found["methods"]:
                 continue
-            config = config_of(name, given.seed, METHODS[method], given.changes, given.quick)
-            found["methods"][method] = run(method, config, sets)
-            found["config"] = config.to_dict()
+            settings = config_of(name, given.seed, METHODS[method], given.changes, given.quick)
+            found["methods"][method] = run(method, settings, sets)
+            found["config"] = settings.to_dict()
             save_json(path, found | {"provenance": provenance(given.commit)}, indent=None)
             own = found["methods"][method]["test"]
             print(f"{stem} {method}: energy {own['energy']:.2f} meV, force {own['force']:.2f} meV/Å", flush=True)

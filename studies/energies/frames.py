@@ -9,7 +9,7 @@ from studies.presets.frames import CRYSTALS, MOLECULES
 from studies.presets.frames import frames as tried
 
 SETS = (*MOLECULES, "3bpa", "alkane", *CRYSTALS, "water")
-PERIODIC = (*CRYSTALS, "water")
+PERIODIC_SETS = (*CRYSTALS, "water")
 HELD_BACK = 30
 """Frames that a run holds back itself."""
 MOST = 200

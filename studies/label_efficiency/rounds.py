@@ -58,8 +58,8 @@ REDUCED = Study(
     first=3000, warm=1500, features=16, layers=2, radial_depth=1,
 )  # fmt: skip
 SHIFTED = Study(
-    kinds=("bald", "sigma", "novelty", CONTROL, f"{COLD}sigma", f"{COLD}{CONTROL}"), start_labels=20, per_round=20,
-    rounds=6, chains=4, first=4000, warm=3000, layers=2, radial_depth=1, noise_free=0.9, mass="matrix",
+    kinds=("diversity", "sigma", CONTROL, f"{COLD}sigma", f"{COLD}{CONTROL}"), start_labels=20, per_round=20, rounds=6,
+    chains=4, first=4000, warm=3000, layers=2, radial_depth=1, noise_free=0.9, mass="matrix",
 )  # fmt: skip
 """For `cases.py`."""
 QUICK = Study(

@@ -14,34 +14,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from equibayes.config import merge, parse_overrides
 from equibayes.data import Dataset
 from equibayes.errors import InputError
 from equibayes.evaluation.evaluated import evaluate
 from equibayes.evaluation.tables import measure
+from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.file import Posterior, load
+from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample_prepared
 from equibayes.posterior.tangent import refine
 from equibayes.run import Run
 from equibayes.run.prepare import Prepared, prepare
-from equibayes.run.settings import SampleConfig, sample_config
+from equibayes.run.settings import SampleConfig
 from equibayes.solids.properties import Properties, properties
 from studies.presets.frames import FOLDER
 from studies.shared.options import add_commit, add_quick, parser_of, start
 from studies.shared.results import provenance, save_json
 from studies.solids.cases import ELEMENTS, Case, case
+from studies.solids.settings import LARGE_CELLS, PERIODIC, config
 
-SETTINGS: dict[str, Any] = {
-    "network": {"r_max": 5.0},
-    "sampler": {"mass": "matrix"},
-    "burn_in": {"steps": 4000},
-    "cycles": {"length": 300},
-    "output": {"validations": 8},
-}
-"""Changes to the preset `quick`."""
-LARGE_CELLS = {"burn_in": {"steps": 10_000, "batch_size": 1}, "cycles": {"length": 500, "batch_size": 1}}
+ELEMENTS_OF_MLEARN = {"burn_in": {"steps": 3000}}
 QUICK = {"burn_in": {"steps": 100}, "cycles": {"length": 20}, "output": {"validations": 1}}
 ASKED = ("lattice", "eos", "elastic")
 DRAWS = 2
@@ -53,8 +48,9 @@ KEPT_GPA = ("stress_mae", "stress_rmse", "stress_sharpness")
 
 
 def config_of(name: str, seed: int, overrides: Sequence[str], network: str | None, quick: bool) -> SampleConfig:
-    layers = [SETTINGS, LARGE_CELLS if name in ELEMENTS else {}, {"seed": seed}, QUICK if quick else {}]
-    return sample_config("quick", network, merge({}, *layers), parse_overrides(overrides))
+    large = (LARGE_CELLS, ELEMENTS_OF_MLEARN) if name in ELEMENTS else ()
+    own = {"seed": seed, "output": {"validations": 8}}
+    return config(network, overrides, PERIODIC, *large, own, QUICK if quick else {})
 
 
 def run(which: Case, config: SampleConfig, file: Path, *, refined: bool = True) -> dict[str, Any]:
@@ -74,6 +70,7 @@ def run(which: Case, config: SampleConfig, file: Path, *, refined: bool = True) 
         began = time.process_time()
         views["refined"] = refine(posterior, prepared.train, prepared.validation, draws=DRAWS, seed=config.seed)
         seconds["refine"] = time.process_time() - began
+        calibrated = calibrate(views["refined"], prepared.validation, device="cpu")
     engine = which.known or _values(_properties(which.engine, which) if which.engine is not None else {})
     found: dict[str, Any] = {"seconds": seconds, "views": {}, "engine": engine}
     for name, view in views.items():
@@ -81,6 +78,8 @@ def run(which: Case, config: SampleConfig, file: Path, *, refined: bool = True) 
         found["views"][name] = {place: errors(view, frames) for place, frames in judged.items()}
         found["views"][name]["properties"] = _values(_properties(view, which))
         found["views"][name]["tangent"] = view.verdict.get("tangent")
+    if refined:
+        found["calibrated"] = {"test": errors(calibrated, which.test), "intervals": intervals(calibrated, which.test)}
     return found | {"frames": _counts(prepared, which), "verdict": posterior.verdict.get("warnings")}
 
 
@@ -89,6 +88,20 @@ def errors(posterior: Posterior, frames: Dataset) -> dict[str, Any]:
     values = measure(evaluate(posterior, frames, device="cpu"))
     own = {key: values.get(key) for key in KEPT} | {key: values.get("gpa", {}).get(key) for key in KEPT_GPA}
     return own | {f"{key}_per_atom": value for key, value in values["per_atom"].items() if key.startswith("energy")}
+
+
+def intervals(posterior: Posterior, frames: Dataset) -> dict[str, float]:
+    """Share of the labels of the frames inside the conformal intervals of 68 and 95 %."""
+    predictions = list(predict(posterior, frames, device="cpu"))
+    upper, found = np.triu_indices(3), {}
+    for level in (0.68, 0.95):
+        pairs = [(p, s) for p, s in zip(predictions, frames, strict=True) if s.stress_label is not None]
+        stress = [(abs(p.stress - s.stress) <= p.stress_interval(level))[upper] for p, s in pairs]
+        forces = [(abs(p.forces - s.forces) <= p.interval(level)[1]).ravel() for p, s in zip(predictions, frames)]
+        found[f"forces_{100 * level:g}"] = float(np.concatenate(forces).mean())
+        if stress:
+            found[f"stress_{100 * level:g}"] = float(np.concatenate(stress).mean())
+    return found
 
 
 def _properties(potential: Any, which: Case) -> dict[str, Properties]:
@@ -139,12 +152,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"{target}: already there")
             continue
         which = case(system, given.seed, given.folder, count=given.count, tune=given.tune, quick=given.quick)
-        config = config_of(system, given.seed, given.set, given.network, given.quick)
-        found = run(which, config, given.posteriors / f"{stem}.posterior", refined=not given.no_refine)
+        settings = config_of(system, given.seed, given.set, given.network, given.quick)
+        found = run(which, settings, given.posteriors / f"{stem}.posterior", refined=not given.no_refine)
         about = {"system": system, "name": given.name, "seed": given.seed, "count": given.count, "set": given.set}
         about["tune"] = given.tune
-        settings = {"network": given.network, "config": config.to_dict()}
-        save_json(target, about | found | settings | {"provenance": provenance(given.commit)}, indent=None)
+        about |= {"network": given.network, "config": settings.to_dict()}
+        save_json(target, about | found | {"provenance": provenance(given.commit)}, indent=None)
         print(stem, _line(found), flush=True)
     if given.table:
         from studies.solids.tables import write

@@ -46,8 +46,6 @@ def test_zero_shot_error_is_told_before_sampling_begins(equibayes, tmp_path):
         "1",
         "--samples",
         "1",
-        "--validation",
-        "0",
     ]
     done = equibayes("sample", "bundled:ethanol@0:3", "-o", out, "--from", "7net-0", *words)
     lines = done.stdout.splitlines()

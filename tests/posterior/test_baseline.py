@@ -109,9 +109,11 @@ def test_posteriors_of_other_baselines_do_not_mix(tmp_path: Path) -> None:
     corrected = sample(data, small_config(WITH_ZBL), output=path, device="cpu")
     with pytest.raises(InputError, match=r"prior\.baseline=None: the posterior to continue from corrects zbl"):
         resample(corrected, data, data[:0], small_config())
-    centre = small_config({"prior": {"center": str(path)}})
+    centre = load_center(str(path))
+    assert prepare(data, small_config({"prior": {"center": str(path)}}), center=centre).baseline == ZBL, "taken over"
+    other = small_config({"prior": {"center": str(path), "baseline": "d3bj/pbe"}})
     with pytest.raises(InputError, match=r"corrects zbl; use prior\.baseline=zbl"):
-        prepare(data, centre, center=load_center(str(path)))
+        prepare(data, other, center=centre)
 
 
 def test_a_file_cannot_start_programs(tmp_path: Path) -> None:

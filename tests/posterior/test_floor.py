@@ -11,7 +11,7 @@ from equibayes.data.neighbors import neighbor_list
 from equibayes.errors import InputError
 from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.file import Posterior, load, read, write
-from equibayes.posterior.floor import BEGIN, MOST_NOVEL, floors, own_floor
+from equibayes.posterior.floor import MOST_NOVEL, USUAL, floors
 from equibayes.posterior.predict import Prediction
 from equibayes.simulate.calculator import Calculator
 from tests.runs import ethanol_frames
@@ -32,8 +32,8 @@ def test_its_size() -> None:
     """F/2 (ν − 1/2)², and no more than that of 30."""
     novelty = np.array([0.0, 0.5, 1.0, 2.5, 30.0, 1000.0])
     expected = [0.0, 0.0, 0.25, 4.0, 2 * 29.5**2 / 2, 2 * 29.5**2 / 2]
-    assert own_floor(novelty, 2.0) == pytest.approx(expected)
-    assert (BEGIN, MOST_NOVEL) == (0.5, 30.0)
+    assert USUAL(novelty, 2.0) == pytest.approx(expected)
+    assert MOST_NOVEL == 30.0
 
 
 def test_neighbours_of_a_novel_atom_share_it() -> None:
@@ -55,7 +55,7 @@ def test_neighbours_across_the_cell(repeat: int) -> None:
     novelty = np.where(rng.uniform(size=len(structure)) < 0.2, 3 * rng.uniform(size=len(structure)), 0.0)
     novelty[0] = 2.0
     _, forces = floors([structure], novelty, 1.0, 4.0)
-    own, expected = own_floor(novelty, 1.0), np.zeros(len(structure))
+    own, expected = USUAL(novelty, 1.0), np.zeros(len(structure))
     pairs = neighbor_list(structure.positions, structure.cell, structure.pbc, 4.0)
     for i, j, vector in zip(pairs.receiver, pairs.sender, pairs.vector):
         expected[i] = max(expected[i], own[j] * (1 - vector @ vector / 16))

@@ -39,7 +39,7 @@ class DataView(ctypes.Structure):
         *_fields(ctypes.c_int64, "frames atoms slots"),
         *_fields(
             ctypes.c_void_p,
-            "species sender reverse structure num_atoms vector energy forces volume stress weight rigid",
+            "species sender reverse structure num_atoms vector energy forces volume stress weight noise rigid",
         ),
     )
 
@@ -266,6 +266,8 @@ def view_of_data(data: ResidentData) -> tuple[Any, list[torch.Tensor]]:
         tensors["stress"] = data.stress.contiguous()
     if data.weight is not None:
         tensors["weight"] = data.weight.contiguous()
+    if data.noise is not None:
+        tensors["noise"] = data.noise.contiguous()
     if data.rigid is not None:
         tensors["rigid"] = data.rigid.contiguous()
     return view(DataView, frames=count, atoms=atoms, slots=slots, **tensors), list(tensors.values())

@@ -79,7 +79,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All sources of a network."""
     place, model = tmp_path_factory.mktemp("arm"), StochasticModel(TINY)
     own = sources(model, WeightMemory(model, NEON.width))
-    common = ((compiling.HERE / "source" / name) for name in (*compiling.COMMON, "steps.cpp"))
+    common = ((compiling.HERE / "source" / name) for name in (*compiling.COMMON, *compiling.STEPS))
     texts = compiling._headers() | own | {path.name: path.read_text(encoding="utf-8") for path in common}
     compiling._write(place, texts | {"driver.cpp": DRIVER})
     return place

@@ -18,7 +18,7 @@ struct Frame {
     std::vector<int> order;                      // the atom of the data that each row holds
     std::vector<int> first, senders, codes, ends;  // as in Graph
     std::vector<float> unit, harmonics, forces;  // [Q, 4], [Q, HARMONICS], [n, 3]
-    double energy, volume, weight;
+    double energy, volume, weight, noise;
     std::vector<float> radial, cutoff, rigid;  // [Q, EDGE_RADIAL], [Q], [n, 3, 6]: see covariance.h
     bool has_stress;   // a label, and a volume that it refers to
     float stress[9];   // 0 without a label
@@ -27,7 +27,8 @@ struct Frame {
         : atoms(data.num_atoms[f]),
           energy(data.energy[f]),
           volume(data.volume[f]),
-          weight(data.weight ? data.weight[f] : 1.0) {
+          weight(data.weight ? data.weight[f] : 1.0),
+          noise(data.noise ? data.noise[f] : 0.0) {
         const long D = data.slots, start = f * data.atoms * D;
         const int64_t *species = data.species + f * data.atoms, *sender = data.sender + start;
         const int64_t* reverse = data.reverse + start;

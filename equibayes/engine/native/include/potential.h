@@ -15,6 +15,7 @@ struct Data {
     const double* volume;                                                // [F]  Å³, NaN where there is none
     const float* stress;  // [F, 3, 3]  eV/Å³, NaN where there is no label; null where no frame has one
     const double* weight;                                                // [F]  of ln p, or null: all 1
+    const double* noise;                                                 // [F]  eV/Å of forces, or null: all 0
     const float* rigid;  // [F, n, 3, 6]  Å/eV, see bayes/covariance.py; null where nothing asks for it
 };
 

@@ -22,9 +22,9 @@ namespace {
 // The frames of a data set, shared by the chains that use it.
 std::shared_ptr<const std::vector<Frame>> frames_of(const Data& data) {
     static std::mutex mutex;
-    using Key = std::array<const void*, 6>;
+    using Key = std::array<const void*, 7>;
     static std::map<Key, std::weak_ptr<const std::vector<Frame>>> known;
-    const Key key{data.vector, data.energy, data.forces, data.stress, data.weight, data.rigid};
+    const Key key{data.vector, data.energy, data.forces, data.stress, data.weight, data.noise, data.rigid};
     std::lock_guard<std::mutex> lock(mutex);
     auto found = known[key].lock();
     if (!found) {
@@ -104,9 +104,19 @@ Sum sum_of_exponentials(const Work& work, int b, const float* values) {
     return sum;
 }
 
-// Σ σ_F² over the atoms of a frame, (eV/Å)².
+// ln √(σ² + variance) of labels with a noise of their own (bayes/label_noise.py), and its derivative by ln σ.
+struct Widened {
+    double log_sigma, slope = 1;
+    Widened(double own, double variance) : log_sigma(own) {
+        if (variance == 0) return;
+        const double squared = std::exp(2 * own);
+        log_sigma = 0.5 * std::log(squared + variance), slope = squared / (squared + variance);
+    }
+};
+
+// Σ σ_F² over the atoms of a frame, with the noise of their labels, (eV/Å)².
 double squared_sigma_forces(const Work& work, int b) {
-    double sum = 0;
+    double sum = work.frames[b]->atoms * work.frames[b]->noise * work.frames[b]->noise;
     for (int a = 0; a < work.frames[b]->atoms; ++a) sum += std::exp(2.0 * work.deviations[work.minibatch.row(b, *work.frames[b], a)]);
     return sum;
 }
@@ -131,10 +141,12 @@ void likelihood(Work& work, bool squares, double scale_of_all, double balance, S
         for (int a = 0; a < count; ++a) energy += work.energies[work.minibatch.row(b, frame, a)];
         const auto [top, total] = sum_of_exponentials(work, b, log_sigma_energy);
         const bool known = frame.energy == frame.energy;  // NaN: there is no label
-        const double log_sigma = squares ? 0.5 * std::log(count / 3.0) : top + std::log(total) - std::log(count);
+        const double variance = squares ? 0 : frame.noise * frame.noise;
+        const Widened of_energy(top + std::log(total) - std::log(count), count * variance);
+        const double log_sigma = squares ? 0.5 * std::log(count / 3.0) : of_energy.log_sigma;
         const double inverse = std::exp(-log_sigma), z = known ? (frame.energy - energy) * inverse : 0;
         if (known) seen.log_p += squares ? -0.5 * z * z : -0.5 * z * z - log_sigma - HALF_LOG_2PI;
-        const double share = squares || !known ? 0 : scale * (1 - z * z) / total;
+        const double share = squares || !known ? 0 : scale * of_energy.slope * (1 - z * z) / total;
         const double least = balance && !squares ? balance * 3 / squared_sigma_forces(work, b) : 0;
         const double pull = z * std::max(inverse, least / inverse);
         double of_forces = 0;
@@ -143,7 +155,8 @@ void likelihood(Work& work, bool squares, double scale_of_all, double balance, S
             const int n = work.minibatch.row(b, frame, a);
             energy_bar[n] = (float)(-scale * pull);
             energy_tilde[n] = squares ? 0.0f : (float)(share * std::exp(log_sigma_energy[n] - top));
-            const double s = squares ? 0 : log_sigma_forces[n], by_sigma = std::exp(-s);
+            const Widened widened(squares ? 0 : log_sigma_forces[n], variance);
+            const double s = widened.log_sigma, by_sigma = std::exp(-s);
             double sum = 0;
             for (int i = 0; i < 3; ++i) {
                 const double error = (double)frame.forces[3 * a + i] - work.forces[3 * n + i], y = error * by_sigma;
@@ -152,9 +165,9 @@ void likelihood(Work& work, bool squares, double scale_of_all, double balance, S
                 seen.wrong += std::fabs(error) / 3;
                 direction[3 * n + i] = (float)(scale * y * by_sigma);
             }
-            force_tilde[n] = squares ? 0.0f : (float)(scale * (3 - sum));
+            force_tilde[n] = squares ? 0.0f : (float)(scale * widened.slope * (3 - sum));
             of_forces += -0.5 * sum - 3 * s - 3 * HALF_LOG_2PI;
-            seen.sigma += squares ? std::exp((double)log_sigma_forces[n]) : 1 / by_sigma;
+            seen.sigma += std::exp((double)log_sigma_forces[n]);
         }
         if (COUPLINGS && !squares)
             of_forces = work.noise.likelihood(work.minibatch, b, frame, work.errors.data(), log_sigma_forces, scale, direction, force_tilde);
@@ -179,7 +192,9 @@ void stress_likelihood(Work& work, bool squares, double scale_of_all, double bal
         if (!frame.has_stress) continue;
         const double scale = scale_of_all * frame.weight, volume = frame.volume;
         const auto [top, total] = sum_of_exponentials(work, b, log_sigma_virial);
-        const double log_sigma = top + std::log(total) - std::log(volume);
+        const double variance = frame.atoms * frame.noise * frame.noise / (volume * volume);
+        const Widened widened(top + std::log(total) - std::log(volume), variance);
+        const double log_sigma = widened.log_sigma;
         const double precision = squares ? volume * volume / (3 * frame.atoms) : std::exp(-2 * log_sigma);
         const double least = balance && !squares ? balance * volume * volume / (3 * squared_sigma_forces(work, b)) : 0;
         const double pull = std::max(precision, least);
@@ -195,7 +210,7 @@ void stress_likelihood(Work& work, bool squares, double scale_of_all, double bal
         if (squares) continue;
         for (int a = 0; a < frame.atoms; ++a) {
             const int n = work.minibatch.row(b, frame, a);
-            tilde[n] = (float)(scale * (6 - precision * norm) * std::exp(log_sigma_virial[n] - top) / total);
+            tilde[n] = (float)(scale * widened.slope * (6 - precision * norm) * std::exp(log_sigma_virial[n] - top) / total);
         }
     }
 }
