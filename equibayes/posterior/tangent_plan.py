@@ -45,7 +45,7 @@ class Plan:
     def of(
         cls, posterior: Posterior, train: Dataset, directions: int | None = None, labels: int | None = None
     ) -> "Plan":
-        """directions, labels: at most so many around each network, instead of what follows from DIRECTIONS and LABELS."""
+        """directions, labels: at most so many around each network, instead of what DIRECTIONS and LABELS give."""
         forces, others = count_labels(posterior, train)
         share = min(1.0, max((labels or LABELS) - others, len(train)) / forces)
         used = others + sum(max(1, round(share * 3 * len(s))) for s in train.structures)
