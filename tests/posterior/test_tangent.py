@@ -13,9 +13,11 @@ from equibayes.data import Dataset, Structure
 from equibayes.data.reference import EnergyReference
 from equibayes.engine.rows import SIX
 from equibayes.errors import InputError
+from equibayes.learning.select import select_structures
 from equibayes.posterior.conclude import wanted
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.jacobian import STRESS, Rows, Sight, rows_of
+from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample
 from equibayes.posterior.seen import marks_of, split_known
 from equibayes.posterior.subspace import Subspace
@@ -355,6 +357,26 @@ def test_a_linearisation_that_fails_is_said() -> None:
     (unchecked,) = warnings_of({"held_back_force_mae": None, "relative_size": 1.3})
     assert "by 130 % of their size" in unchecked
     assert not warnings_of({"held_back_force_mae": (0.04, 0.03), "relative_size": 1.3})
+
+
+def test_what_takes_a_posterior(data: Dataset) -> None:
+    """In float32: the calculator, whose evaluator LAMMPS and i-PI share, calibration, evaluation, selection."""
+    posterior = sample(data, small_config({"burn_in": {"steps": 200}, "data": {"validation": 8}}), device="cpu")
+    known, held = split_known(marks_of(posterior), data)
+    found = refine(posterior, known, held)
+    atoms = held[0].to_atoms()
+    atoms.calc = equibayes.Calculator(found, device="cpu")
+    atoms.get_forces()
+    atoms.positions[0, 0] += 0.05  # within the skin
+    expected = found.predict(atoms)
+    np.testing.assert_allclose(atoms.get_forces(), expected.forces, rtol=1e-3, atol=2e-3)
+    np.testing.assert_allclose(atoms.calc.results["forces_std"], expected.forces_std, rtol=2e-2)
+    calibrated = equibayes.calibrate(found, ethanol_frames(36).subset(range(24, 36)))
+    assert calibrated.tangent is not None
+    assert calibrated.predict(atoms).interval(0.9)[1].shape == (9, 3)
+    assert equibayes.evaluate(found, held).force_sigma.shape == (72, 3)
+    chosen = select_structures("bald", [0, 1, 2], 2, predictions=list(predict(found, held[:3], members=True)), seed=[0])
+    assert len(chosen) == 2
 
 
 @pytest.mark.parametrize("name", ["molecule", "solid"])
