@@ -186,8 +186,17 @@ def log_density(
     sums = sum_over_structures(torch.einsum("knac,kna->knc", rigid, error), graph)
     inner = sum_over_structures(torch.einsum("knac,knad->kncd", moved[..., 1:], moved[..., 1:]), graph)
     inner = inner + torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device)
-    log_det = 2 * torch.linalg.cholesky(inner).diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    return total - 0.5 * sums.square().sum(-1) + 0.5 * log_det
+    return total - 0.5 * sums.square().sum(-1) + 0.5 * log_det(inner)
+
+
+def log_det(matrix: torch.Tensor) -> torch.Tensor:
+    """Of small positive definite matrices [..., c, c], by elimination, which can be part of a CUDA graph."""
+    total = torch.zeros_like(matrix[..., 0, 0])
+    while matrix.shape[-1]:
+        pivot = matrix[..., :1, :1]
+        total = total + pivot[..., 0, 0].log()
+        matrix = matrix[..., 1:, 1:] - matrix[..., 1:, :1] * matrix[..., :1, 1:] / pivot
+    return total
 
 
 def dense(couplings: torch.Tensor, log_sigma: torch.Tensor, graph: Graph) -> torch.Tensor:

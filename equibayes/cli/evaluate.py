@@ -55,6 +55,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threshold", type=float, metavar="x", help=outlier)
     training = "also evaluate frames that the posterior learned from (default: they are left out, with a note)"
     parser.add_argument("--include-training", action="store_true", help=training)
+    vectors = (
+        "also judge covariances of the forces (up to 256 atoms), and draw the ellipsoids of the atoms in the report"
+    )
+    parser.add_argument("--covariance", action="store_true", help=vectors)
     add_device_options(parser)
     add_reading_options(parser)
 
@@ -74,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     results: list[Evaluated] = []
     for data, note in chosen:
         progress = partial(watched, what=data.name, total=len(data))
-        found = evaluate_each(posterior, data, ks, device=device, progress=progress)
+        found = evaluate_each(posterior, data, ks, device=device, progress=progress, covariance=arguments.covariance)
         results += [replace(each, note=note) for each in found]
     name, calibrated = Path(arguments.posterior).name, posterior.calibration is not None
     about = {"posterior": name, "samples": len(posterior), "calibrated": calibrated}

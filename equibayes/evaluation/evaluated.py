@@ -12,6 +12,7 @@ from equibayes.data.dataset import Dataset
 from equibayes.data.resident import has_stress
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError, InputWarning
+from equibayes.evaluation.multivariate import Vectors, vectors_of
 from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
@@ -37,6 +38,7 @@ class Evaluated:
     number [A] atomic numbers;  frame [A] which frame an atom belongs to
     novelty [A]                 how far each atom is from all that was learned; None: not known
     note                        about frames that the posterior learned from
+    vectors                     what the covariances of the forces say; None where they were not asked for
     """
 
     name: str
@@ -61,6 +63,7 @@ class Evaluated:
     stress_epistemic: np.ndarray = field(default_factory=no_stress)
     stress_aleatoric: np.ndarray = field(default_factory=no_stress)
     novelty: np.ndarray | None = None
+    vectors: Vectors | None = None
 
     @property
     def energy_error(self) -> np.ndarray:
@@ -125,10 +128,14 @@ def evaluate_each(
     *,
     device: torch.device | str | None = None,
     progress: Callable[[Iterable[Structure]], Iterable[Structure]] = iter,
+    covariance: bool = False,
 ) -> list[Evaluated]:
-    """All frames with the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames for display."""
+    """All frames with the first k samples, for each k of `ks`, in one pass; `progress` wraps the frames for display.
+
+    covariance: with what the covariances of the forces say
+    """
     check_labelled(data)
-    predictions = list(predict_each(posterior, progress(data.structures), ks, device=device))
+    predictions = list(predict_each(posterior, progress(data.structures), ks, covariance=covariance, device=device))
     return [collect(data.name, k, data.structures, each) for k, each in zip(ks, zip(*predictions))]
 
 
@@ -166,6 +173,7 @@ def collect(name: str, k: int, structures: Sequence[Structure], predictions: Seq
         number=np.concatenate([s.numbers for s in structures]),
         frame=np.repeat(np.arange(len(structures)), [len(s) for s in structures]),
         novelty=np.concatenate(novelty) if novelty else None,
+        vectors=vectors_of(structures, predictions),
         **predicted,
     )
 
@@ -176,12 +184,13 @@ def _six(stresses: Iterable[np.ndarray | None]) -> np.ndarray:
 
 
 def recalibrated(result: Evaluated, calibration: Calibration) -> Evaluated:
-    """The same result with a calibration applied, without predicting again."""
+    """The same result with a calibration applied, without predicting again and without covariances."""
     energy = calibration.energy.apply(Sigma(result.energy_epistemic, result.energy_aleatoric), result.k)
     forces = calibration.forces.apply(Sigma(result.force_epistemic, result.force_aleatoric), result.k, result.number)
     stress = calibration.stress.apply(Sigma(result.stress_epistemic, result.stress_aleatoric), result.k)
     return replace(
         result,
+        vectors=None,
         stress_sigma=stress.total,
         stress_epistemic=stress.epistemic,
         stress_aleatoric=stress.aleatoric,

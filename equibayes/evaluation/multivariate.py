@@ -1,18 +1,66 @@
-"""How good covariances of forces are: pure functions of errors and covariances of single structures.
+"""How good covariances of forces are.
 
 `error` is prediction minus truth [m], `covariance` [m, m] its predicted covariance, in squared units of it.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import log, pi
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 from scipy.stats import chi2
 
-from equibayes.data.structures import FloatArray
+from equibayes.data.structures import FloatArray, Structure
+from equibayes.posterior.predict import Prediction
 
+LEAST = 1e-6
+"""eV/Å, added to every direction: labels are no better known."""
 DRAWS = 64
 """Of the energy score."""
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Of F frames with A atoms; NaN without labels.
+
+    atoms           [A, 3, 3] covariance of the force on each atom, (eV/Å)²
+    distance        [A] squared Mahalanobis distance of its error in it
+    log_likelihood  [F] of all forces together, per vector
+    independent     [F] the same with independent components
+    energy_score    [F] eV/Å
+    """
+
+    atoms: FloatArray
+    distance: FloatArray
+    log_likelihood: FloatArray
+    independent: FloatArray
+    energy_score: FloatArray
+
+    def coverage(self, level: float) -> float:
+        """Share of the force vectors within the ellipsoids that should hold `level` of them."""
+        return float((self.distance[np.isfinite(self.distance)] <= chi2.ppf(level, 3)).mean())
+
+
+def vectors_of(structures: Sequence[Structure], predictions: Sequence[Prediction]) -> Vectors | None:
+    """None where the predictions have no covariances."""
+    if any(prediction.forces_covariance is None for prediction in predictions):
+        return None
+    columns = zip(*(_of_one(*each) for each in zip(structures, predictions)))
+    return Vectors(*(np.concatenate(column) for column in columns))
+
+
+def _of_one(structure: Structure, prediction: Prediction) -> tuple[FloatArray, ...]:
+    assert prediction.forces_covariance is not None
+    count, atoms = len(structure), prediction.forces_covariance.atoms
+    if structure.forces is None:
+        return atoms, np.full(count, np.nan), *(np.full(1, np.nan) for _ in range(3))
+    error = prediction.forces - structure.forces
+    whole = prediction.forces_covariance.total.reshape(3 * count, 3 * count) + LEAST**2 * np.eye(3 * count)
+    distance = np.einsum("ia,iab,ib->i", error, np.linalg.inv(atoms + LEAST**2 * np.eye(3)), error)
+    independent = np.diag(np.square(prediction.forces_std).ravel() + LEAST**2)
+    together, apart = (log_likelihood(error.ravel(), each) / count for each in (whole, independent))
+    return atoms, distance, *(np.array([each]) for each in (together, apart, energy_score(error.ravel(), whole)))
 
 
 def log_likelihood(error: FloatArray, covariance: FloatArray) -> float:
@@ -20,19 +68,6 @@ def log_likelihood(error: FloatArray, covariance: FloatArray) -> float:
     root = cholesky(covariance, lower=True)
     z = solve_triangular(root, error, lower=True)
     return float(-0.5 * z @ z - np.log(np.diagonal(root)).sum() - 0.5 * len(error) * log(2 * pi))
-
-
-def squared_distance(error: FloatArray, covariance: FloatArray) -> float:
-    """Squared Mahalanobis distance errorᵀ covariance⁻¹ error; its mean is m where the covariance is right."""
-    z = solve_triangular(cholesky(covariance, lower=True), error, lower=True)
-    return float(z @ z)
-
-
-def ellipsoid_coverage(error: FloatArray, covariance: FloatArray, level: float) -> float:
-    """Share of the force vectors [n, 3] within the ellipsoid of [n, 3, 3] that should hold `level` of them."""
-    inverse = np.linalg.inv(covariance)
-    squared = np.einsum("ia,iab,ib->i", error, inverse, error)
-    return float((squared <= chi2.ppf(level, 3)).mean())
 
 
 def energy_score(error: FloatArray, covariance: FloatArray, seed: int = 0) -> float:

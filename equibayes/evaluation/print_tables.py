@@ -58,6 +58,10 @@ STRESS_CALIBRATION = select(
     "stress_miscalibration_area stress_ence stress_spearman stress_epistemic_share"
 )
 NOVELTY = select("novel_frame_share novel_atom_share novelty_auc per_atom.force_auc novelty_spearman")
+VECTORS = select(
+    "vector_mll vector_mll_independent vector_energy_score vector_coverage_50 vector_coverage_68 vector_coverage_90 "
+    "vector_coverage_95"
+)
 SPECIES = select("n_atoms force_mae force_rmse force_sharpness force_coverage_68 force_coverage_95 force_auc")
 
 
@@ -89,6 +93,12 @@ def tables(metrics: Values) -> Iterator[Table]:
     if any(values.get("novel_frame_share") is not None for _, values in rows):
         title = "Novelty: % beyond what was learned; finding atoms with large errors by novelty, and by σ"
         yield _table(title, ["data", "k"], rows, NOVELTY)
+    vectors = [(words, values) for words, values in rows if "vector_mll" in values]
+    if vectors:
+        title = (
+            "Covariances of forces: ln p per force vector of a frame; % of force errors within the ellipsoids of atoms"
+        )
+        yield _table(title, ["data", "k"], vectors, VECTORS)
     species = [([name, s], each) for name, by_k in data.items() for s, each in _largest(by_k)["per_species"].items()]
     if forces and len(species) > len(data):
         yield _table("By species, meV/Å, largest k", ["data", "species"], species, SPECIES)

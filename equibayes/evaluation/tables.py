@@ -7,7 +7,9 @@
 the six elements of the stress, all in eV and Å; `gpa` repeats what of these has a unit, in GPa.  `per_atom` takes the
 error of an atom as a vector (and that of an energy divided by its atoms), `per_species` splits the components by
 element, `kcal_mol` repeats what has a unit in the paper's.  `novel_…_share` are the frames and atoms beyond what was
-learned (novelty above 1); `novelty_auc` and `novelty_spearman` compare the novelty of an atom with its error.  A metric
+learned (novelty above 1); `novelty_auc` and `novelty_spearman` compare the novelty of an atom with its error.
+`vector_…`, on request, judge covariances: ln p of the forces of a frame per vector (with them and with independent
+components), the energy score of a frame, and the share of force errors within the ellipsoids of their atoms.  A metric
 without a value is null, and `reasons` says why.  `note` tells of frames that the posterior learned from, if there are
 any.
 """
@@ -25,6 +27,7 @@ from equibayes.evaluation import calibration_metrics as calibration
 from equibayes.evaluation import density, metrics
 from equibayes.evaluation.evaluated import Evaluated
 from equibayes.evaluation.metrics import OUTLIER_MULTIPLE, Undefined
+from equibayes.evaluation.multivariate import Vectors
 from equibayes.posterior.novelty import NO_NOVELTY, NOVELTY
 from equibayes.units import GPA, KCAL_PER_MOL
 from equibayes.version import __version__
@@ -114,6 +117,8 @@ def measure(result: Evaluated, threshold: float | None = None) -> Values:
         _note(values, reasons, _stress_shares(result, with_stress, limits))
         values["gpa"] = in_unit(values, GPA, "stress")
     _note(values, reasons, _novelty(result, known, limits))
+    if result.vectors is not None:
+        _note(values, reasons, _vectors(result.vectors))
     if not labelled.any() and any(s.energy is not None for s in result.structures):
         why = "energies of these molecules are known only up to a constant: none was in the training set"
         reasons.update({key: why for key in reasons if key.startswith("energy_")})
@@ -205,6 +210,23 @@ def _novelty(result: Evaluated, known: np.ndarray, limits: Limits) -> dict[str, 
         "novel_atom_share": lambda: float((values(result.novelty) >= NOVELTY[0]).mean()),
         "novelty_auc": lambda: metrics.outlier_auc(length, values(result.novelty)[known], limits.vector),
         "novelty_spearman": lambda: metrics.spearman(length, values(result.novelty)[known]),
+    }
+
+
+def _vectors(found: Vectors) -> dict[str, Metric]:
+    """Of covariances: the forces of a frame as one vector, and that of an atom."""
+    known = np.isfinite(found.log_likelihood)
+
+    def mean(of: np.ndarray) -> float:
+        if not known.any():
+            raise Undefined("no labels")
+        return float(of[known].mean())
+
+    return {
+        "vector_mll": lambda: mean(found.log_likelihood),
+        "vector_mll_independent": lambda: mean(found.independent),
+        "vector_energy_score": lambda: mean(found.energy_score),
+        **{f"vector_coverage_{level}": partial(found.coverage, level / 100) for level in LEVELS},
     }
 
 

@@ -106,6 +106,11 @@ def _network(posterior: Posterior) -> str:
         f"NequIP with {counted(network.num_layers, 'layer')}, l ≤ {network.l_max}, {parity}, {features} features, cutoff "
         f"{network.r_max:g} Å: {counted(posterior.samples.shape[1], 'weight')} ({network.model_dtype})"
         + ("; learned stress" if network.stress_head else "")
+        + {
+            "isotropic": "",
+            "atom": "; a covariance of forces per atom",
+            "pair": "; covariances of forces between atoms",
+        }[network.covariance]
     )
 
 

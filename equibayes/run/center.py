@@ -8,7 +8,7 @@ forces of the centre are wrong.  For a model that is linear in its weights this 
 seen have the size that is expected.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -66,6 +66,15 @@ class Center:
         spread = None if self.spread is None else restrict(self.network, self.spread[None], names)[1][0]
         return replace(self, network=network, weights=weights, spread=spread)
 
+    def with_sigma(self, model: StochasticModel, factors: Mapping[str, float]) -> "Center":
+        """Where the file has heads, by name: σ multiplied by a factor, for every atom."""
+        weights = self.weights.clone()
+        for head, factor in factors.items():
+            place = model.layout.groups[head].stop - 1  # the last bias, ln σ up to a constant
+            if place < weights.shape[1] and np.isfinite(factor) and factor > 0:
+                weights[:, place] += np.log(factor)
+        return replace(self, weights=weights)
+
     def positions(self, model: StochasticModel) -> torch.Tensor:
         """[S, P] of all parameters; heads that are not known, or not learned here, are where they start."""
         known = self.weights[:, : self._known(model)]
@@ -113,12 +122,16 @@ class ZeroShot:
     force_mae, force_rms  errors of force components, eV/Å
     energies              [n] eV, of the network alone, without energy reference
     virial_rms            error of the components of the virial per atom, eV; None where no stress is learned
+    sigma_forces          RMS of what the heads of the centre predict, eV/Å
+    sigma_energy          likewise, eV
     """
 
     force_mae: float
     force_rms: float
     energies: np.ndarray
     virial_rms: float | None
+    sigma_forces: float
+    sigma_energy: float
 
     def energy_rms(self, train: Sequence, reference: EnergyReference) -> tuple[float, float] | None:
         """RMS of what energy reference and network leave: eV, and eV per atom."""
@@ -151,6 +164,8 @@ def zero_shot(center: Center, model: StochasticModel, data: ResidentData) -> Zer
         force_rms=float(error.square().mean().sqrt()),
         energies=output.energy.mean(0).cpu().numpy(),
         virial_rms=virial,
+        sigma_forces=float(output.sigma_forces[:, real].double().square().mean().sqrt()),
+        sigma_energy=float(output.sigma_energy.double().square().mean().sqrt()),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD
 from equibayes.bayes.model import StochasticModel
 from equibayes.bayes.prior import CentredNormal, Prior, StandardNormal, group_widths
 from equibayes.data.checks import check_forces
@@ -200,6 +201,8 @@ def _around(
     sigma_energy = shot.force_rms if energy is None else max(energy[0], LEAST_ENERGY_SIGMA)
     model = StochasticModel(adopted_network, shot.force_rms, sigma_energy, shot.virial_rms or shot.force_rms)
     effective = replace(config, network=scaled, prior=replace(config.prior, width=width))
+    ratios = {FORCE_HEAD: shot.force_rms / shot.sigma_forces, ENERGY_HEAD: sigma_energy / shot.sigma_energy}
+    center = center.with_sigma(model, ratios)
     found = {
         "center": center.path,
         "origin": center.origin,

@@ -12,8 +12,9 @@ import torch
 
 from equibayes.data.graph import Graph
 from equibayes.data.structures import BoolArray, FloatArray, IntArray, Structure
+from equibayes.engine.bins import box_of
 from equibayes.engine.interface import DynamicsOutput
-from equibayes.engine.neighbors import TorchNeighborList, box_of, graph_of_torch_edges, neighbor_list_torch
+from equibayes.engine.neighbors import TorchNeighborList, graph_of_torch_edges, neighbor_list_torch
 
 ROOM = 1e-6
 """Relative margin of the space in which neighbours are searched, so that none is lost by rounding."""

@@ -36,11 +36,11 @@ def _steps(steps: int, batch: int = 4) -> dict[str, Any]:
 
 
 CASES = {
-    "ethanol": Case(300, 30, 200, _steps(5000)),
-    "aspirin": Case(300, 30, 100, _steps(4000)),
-    "3bpa": Case(300, 30, 100, _steps(3000)),
-    "silicon": Case(150, 20, 25, _steps(3000, 2)),
-    "water": Case(100, 12, 12, _steps(2500, 1)),
+    "ethanol": Case(300, 30, 100, _steps(4000)),
+    "aspirin": Case(300, 30, 60, _steps(2500)),
+    "3bpa": Case(300, 30, 60, _steps(2000)),
+    "silicon": Case(150, 20, 24, _steps(2000, 2)),
+    "water": Case(100, 12, 10, _steps(1500, 1)),
 }
 
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.stats import chi2
 
 from equibayes.data import Dataset
 from equibayes.data.structures import Structure
-from equibayes.evaluation.multivariate import ellipsoid_coverage, energy_score, log_likelihood, without
+from equibayes.evaluation.multivariate import energy_score, log_likelihood, without
 from equibayes.posterior.force_covariance import rigid_of
 from equibayes.posterior.predict import Prediction
 from studies.covariance.fragments import projections
@@ -45,12 +46,13 @@ def of_one(structure: Structure, forces: np.ndarray, matrix: np.ndarray) -> dict
     error, count = forces - structure.forces, len(structure)
     rigid, _ = rigid_of(structure, 1e-3)
     own = np.einsum("iaib->iab", matrix.reshape(count, 3, count, 3))
+    distance = np.einsum("ia,iab,ib->i", error, np.linalg.inv(own), error)
     inner_error, inner = without(rigid, error.ravel(), matrix) if rigid is not None else (error.ravel(), matrix)
     found: dict[str, Any] = {
         "ln_p": log_likelihood(error.ravel(), matrix) / count,
         "ln_p_inner": log_likelihood(inner_error, inner) / count,
         "energy_score": energy_score(error.ravel(), matrix),
-        **{f"ellipsoids_{name}": ellipsoid_coverage(error, own, level) for name, level in LEVELS.items()},
+        **{f"ellipsoids_{name}": float((distance <= chi2.ppf(level, 3)).mean()) for name, level in LEVELS.items()},
     }
     for what, weights in projections(structure).items():
         if len(weights):

@@ -1,6 +1,6 @@
 """A posterior around a foundation model against what else can be done with few frames.
 
-    python -m studies.foundation --system ethanol --frames 20 --method tune --seed 0 --output build/foundation
+    python -m studies.foundation --system ethanol --frames 20 50 --method tune ensemble --seed 0 1 2
     python -m studies.foundation --system ethanol --method zero          # the network as it is
     python -m studies.foundation --tables build/foundation               # tables of all results in a folder
 
@@ -8,7 +8,9 @@ Writes one JSON file per run, SYSTEM-METHOD-FRAMES-SEED[-NAME].json; a run whose
 """
 
 import argparse
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from equibayes.errors import InputError
 from studies.foundation import methods, tables, zero
@@ -22,10 +24,10 @@ METHODS = ("zero", "tune", "ensemble", "scratch")
 def options() -> argparse.Namespace:
     parser = parser_of(__doc__)
     parser.add_argument("--system", choices=SYSTEMS)
-    parser.add_argument("--method", choices=METHODS, default="tune")
-    parser.add_argument("--frames", type=int, default=20, help="to learn from (default: %(default)s)")
+    parser.add_argument("--method", nargs="+", choices=METHODS, default=["tune"])
+    parser.add_argument("--frames", nargs="+", type=int, default=[20], help="to learn from (default: 20)")
     parser.add_argument("--test", type=int, default=200, help="frames to test on, at most (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the split and of the run (default: %(default)s)")
+    parser.add_argument("--seed", nargs="+", type=int, default=[0], help="of the split and of the run (default: 0)")
     parser.add_argument("--from", dest="center", default="7net-0", help="name or checkpoint (default: %(default)s)")
     parser.add_argument("--factor", type=float, default=1.0, help="multiplies the width of the prior")
     parser.add_argument("--name", default="", help="added to the name of the file")
@@ -45,31 +47,34 @@ def main() -> None:
         return
     if given.system is None:
         raise InputError(f"--system: choose one of {', '.join(SYSTEMS)}")
-    parts = [given.system, given.method, str(given.frames), str(given.seed), *([given.name] if given.name else [])]
+    for count, seed, method in product(given.frames, given.seed, given.method):
+        one(given, method, count, seed)
+
+
+def one(given: argparse.Namespace, method: str, count: int, seed: int) -> None:
+    """One run, unless its file is there."""
+    parts = [given.system, method, str(count), str(seed), *([given.name] if given.name else [])]
     path = given.output / f"{'-'.join(parts)}.json"
     if path.exists():
         print(f"{path} is there")
         return
     quick = ["burn_in.steps=8", "cycles.length=4", "chains=2", "samples=2"] if given.quick else []
-    train, test = frames(given.system, given.frames, 4 if given.quick else given.test, given.seed)
-    about = {
-        "system": given.system,
-        "method": given.method,
-        "frames": len(train),
-        "test": len(test),
-        "seed": given.seed,
-    }
-    if given.method == "zero":
-        found = zero.measured(given.center, test, given.device)
+    train, tests = frames(given.system, count, 4 if given.quick else given.test, seed)
+    size = {name: len(test) for name, test in tests.items()}
+    about = {"system": given.system, "method": method, "frames": len(train), "test": size, "seed": seed}
+    if method == "zero":
+        results = {name: zero.measured(given.center, test, given.device) for name, test in tests.items()}
+        found: dict[str, Any] = {"settings": []}
     else:
-        config = methods.config_of(given.method, given.center, given.seed, [*given.set, *quick])
-        posterior, cost = methods.made(given.method, config, train, given.factor, given.device)
-        result, seconds = methods.timed(lambda: methods.judged(posterior, test, given.device))
-        found = cost | {"test_seconds": seconds, "result": result, "settings": given.set, "factor": given.factor}
-    content = about | found | {"center": Path(given.center).name, "provenance": provenance(given.commit)}
+        config = methods.config_of(method, given.center, seed, [*given.set, *quick])
+        posterior, found = methods.made(method, config, train, given.factor, given.device)
+        results = {name: methods.judged(posterior, test, given.device) for name, test in tests.items()}
+        found |= {"settings": given.set, "factor": given.factor}
+    content = about | found | {"results": results, "result": next(iter(results.values()))}
+    content |= {"center": Path(given.center).name, "provenance": provenance(given.commit)}
     save_json(path, content)
     mae = content["result"]["mae"]
-    print(f"{path}: force MAE {mae:.1f} meV/Å")
+    print(f"{path}: force MAE {mae:.1f} meV/Å", flush=True)
 
 
 start(main)

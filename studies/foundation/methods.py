@@ -5,7 +5,7 @@ A preset's number of steps is for any number of frames; the cost of crystals is 
 """
 
 import time
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,15 +65,13 @@ def made(
 def judged(posterior: Posterior, test: Dataset, device: str) -> dict[str, Any]:
     predicted = list(predict(posterior, test.structures, device=device))
     result = collect(test.name, len(posterior), test.structures, predicted)
-    return measured(result) | {"mll_rescaled": rescaled(result)}
+    plain = list(predict(replace(posterior, novelty=None), test.structures, device=device))
+    unraised = measured(collect(test.name, len(posterior), test.structures, plain))
+    without = {f"{name}_without_floor": unraised[name] for name in ("mll", "in_68", "sigma")}
+    return measured(result) | {"mll_rescaled": rescaled(result)} | without
 
 
 def rescaled(result: Evaluated) -> float:
     """The log likelihood after σ of the forces is multiplied by what is best on these frames: an upper bound."""
     error, sigma = result.force_error, result.force_sigma
     return metrics.mean_log_likelihood(error, sigma * np.sqrt(np.mean(np.square(error / sigma))))
-
-
-def timed(function: Callable[[], Any]) -> tuple[Any, float]:
-    start = time.process_time()
-    return function(), time.process_time() - start

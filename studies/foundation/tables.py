@@ -24,7 +24,10 @@ def of(folder: Path) -> str:
     for path in sorted(folder.glob("*.json")):
         own = read_json(path)
         name = path.stem.split("-", 4)[4] if path.stem.count("-") > 3 else ""
-        groups[own["system"], 0 if own["method"] == "zero" else own["frames"], own["method"], name].append(own)
+        count = 0 if own["method"] == "zero" else own["frames"]
+        for kind, result in own.get("results", {"test": own["result"]}).items():
+            system = own["system"] + ("" if kind == "test" else f", {kind}")
+            groups[system, count, own["method"], name].append(own | {"result": result})
     lines = [f"| system | frames | method | seeds | {' | '.join(COLUMNS)} | width | CPU s |"]
     lines.append("|" + "---|" * (len(COLUMNS) + 6))
     for (system, frames, method, name), found in sorted(groups.items()):

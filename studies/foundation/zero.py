@@ -17,9 +17,7 @@ def measured(name: str, test: Dataset, device: str) -> dict[str, Any]:
         found = prepare(test, sample_config("tune", None, settings), center=load_center(name), device=device).zero_shot
     energy = found["energy_rms_per_atom"]
     return {
-        "result": {
-            "mae": 1e3 * found["force_mae"],
-            "rmse": 1e3 * found["force_rms"],
-            "energy_rms_per_atom": None if energy is None else 1e3 * energy,
-        }
+        "mae": 1e3 * found["force_mae"],
+        "rmse": 1e3 * found["force_rms"],
+        "energy_rms_per_atom": None if energy is None else 1e3 * energy,
     }

@@ -10,6 +10,8 @@ from torch.distributions import MultivariateNormal
 from equibayes.bayes import covariance as covariances
 from equibayes.bayes.covariance import BOUND, COVARIANCE_HEAD, Generator, dense, terms
 from equibayes.bayes.likelihood import forces_log_density
+from equibayes.bayes.potential import Potential
+from equibayes.bayes.prior import StandardNormal
 from equibayes.data import Structure
 from equibayes.data.resident import ResidentData
 from equibayes.data.rigid import rigid_directions, rigid_directions_of, rigid_noise
@@ -208,3 +210,13 @@ def test_noise_along_net_force_and_torque_is_taken_from_the_labels():
     assert fit_scales(preset("tiny", covariance="pair"), [pushed]).rigid_noise == pytest.approx(0.05 * 8**0.5)
     assert fit_scales(preset("tiny", covariance="atom"), [pushed]).rigid_noise is None
     assert covariances.COLUMNS.keys() == set(covariances.COVARIANCES)
+
+
+def test_on_a_gpu_the_reference_samples():
+    """With the line that says why; the compiled engine for CPUs knows them."""
+    model, _ = small_model(1, covariance="atom")
+    potential = Potential(model, resident([ethanol()], "atom"), StandardNormal())
+    assert potential.unfused_because("triton") == "likelihood.covariance=atom"
+    assert potential.unfused_because("native") is None
+    plain = Potential(small_model(1)[0], resident([ethanol()], "isotropic"), StandardNormal())
+    assert plain.unfused_because("triton") is None

@@ -13,9 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from equibayes.data import Structure
 from equibayes.data.graph import EMPTY_SLOT_DISTANCE, Graph, graph_of, graph_of_edges
 from equibayes.data.neighbors import NeighborList, neighbor_list
+from equibayes.engine.bins import into_bins
 from equibayes.engine.neighbors import (
     TorchNeighborList,
-    _into_bins,
     _near_pairs,
     _neighbouring_bins,
     graph_of_torch_edges,
@@ -254,7 +254,7 @@ class TestGrowth:
         cell."""
         for atoms in self.SIZES:
             positions, cell = box_of(atoms, 0.1)
-            bins = _into_bins(torch.tensor(positions), cell, EVERYWHERE, self.R_MAX)
+            bins = into_bins(torch.tensor(positions), cell, EVERYWHERE, self.R_MAX)
             count = sum(
                 int((bins.inside[blocks.receiver] * bins.inside[blocks.sender]).sum())
                 for blocks in _neighbouring_bins(bins, 1 << 16)
@@ -270,7 +270,7 @@ class TestGrowth:
         peaks = []
         for atoms in self.SIZES:
             positions, cell = box_of(atoms, 0.1)
-            bins = _into_bins(torch.tensor(positions), cell, EVERYWHERE, self.R_MAX)
+            bins = into_bins(torch.tensor(positions), cell, EVERYWHERE, self.R_MAX)
             with LiveMemory() as memory:
                 for number, blocks in enumerate(_neighbouring_bins(bins, at_once)):
                     _near_pairs(bins, blocks, self.R_MAX, at_once)

@@ -8,6 +8,7 @@ import pytest
 from equibayes.evaluation import comparison, print_tables
 from equibayes.evaluation.columns import COLUMNS, Column
 from equibayes.evaluation.figures.curves import ENERGY, FORCE, Quantity
+from equibayes.evaluation.multivariate import Vectors
 from equibayes.evaluation.report import tables
 from equibayes.evaluation.tables import measure
 from tests.evaluation.made_up import made_up, stressed
@@ -15,7 +16,10 @@ from tests.evaluation.made_up import made_up, stressed
 
 def test_every_column_finds_its_metric() -> None:
     uneven = np.linspace(0.01, 0.03, 40)  # σ that are all the same cannot be ranked
-    metrics = measure(replace(stressed(made_up("a")), energy_sigma=uneven), threshold=0.03)
+    result = stressed(made_up("a"))
+    count = len(result.number)
+    vectors = Vectors(np.ones((count, 3, 3)), np.ones(count), *[np.ones(40)] * 3)
+    metrics = measure(replace(result, energy_sigma=uneven, vectors=vectors), threshold=0.03)
     assert [key for key, column in COLUMNS.items() if column.value(metrics) is None] == []
     assert COLUMNS["force_mae"].value(metrics) == 1e3 * metrics["force_mae"]
     assert COLUMNS["kcal_mol.force_mae"].text(metrics) == f"{metrics['kcal_mol']['force_mae']:.3f}"
@@ -23,7 +27,7 @@ def test_every_column_finds_its_metric() -> None:
 
 TABLES = (
     "PAPER_ACCURACY PAPER_CALIBRATION FIELD COVERAGE SPECIES ENERGY_FIELD ENERGY_CALIBRATION ENERGY_COVERAGE STRESS "
-    "STRESS_CALIBRATION"
+    "STRESS_CALIBRATION VECTORS"
 )
 
 
@@ -36,7 +40,7 @@ def test_titles_on_a_terminal_differ(name: str) -> None:
 @pytest.mark.parametrize("own", [FORCE, ENERGY], ids=["forces", "energies"])
 def test_headings_of_the_report_differ(own: Quantity) -> None:
     own_columns = (tables.calibration_columns(own), tables.outlier_columns(own))
-    for columns in (tables.FORCES, tables.ENERGIES, tables.STRESS, *own_columns):
+    for columns in (tables.FORCES, tables.ENERGIES, tables.STRESS, tables.VECTORS, *own_columns):
         headings = [heading for heading, _, _ in columns]
         assert len(set(headings)) == len(headings)
 

@@ -161,7 +161,12 @@ def test_the_whole_of_a_posterior(first):
     prepared = prepare(ethanol_frames(12), small_config(settings), center=center)
     prior = make_prior(prepared, "cpu")
     assert isinstance(prior, CentredNormal)
-    assert torch.equal(prior.center.double(), center.weights[:4])
+    heads = prepared.model.layout.groups[FORCE_HEAD].start
+    assert torch.equal(prior.center[:, :heads].double(), center.weights[:4, :heads])
+    frames = prepared.resident(prepared.train, "cpu")
+    graph, _ = frames.batch(torch.arange(len(frames))[None])
+    sigma = prepared.model(prepared.center.positions(prepared.model).float(), graph).sigma_forces[:, graph.real[0]]
+    assert float(sigma.square().mean().sqrt()) == pytest.approx(prepared.zero_shot["force_rms"], rel=1e-3)
     torch.testing.assert_close(prior.width[rows], spread[rows].float())
     assert spread_in_chains(posterior.take([0, 1])) is None, "one sample of each chain"
 

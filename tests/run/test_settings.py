@@ -9,10 +9,11 @@ import pytest
 from equibayes.baselines.train import baseline_config
 from equibayes.errors import InputError
 from equibayes.learning.resample import ResampleSettings, warm_config
+from equibayes.run.prepare import prepare
 from equibayes.run.settings import sample_config
 from equibayes.sampling.schedule import BurnIn, Cycles
 from equibayes.sampling.sghmc import SGHMCConfig
-from tests.runs import small_config
+from tests.runs import ethanol_frames, small_config
 
 # Appendices A.1 and A.3 of the paper, "Details of the Base Model" and "Details of the Sampling Algorithm".
 # A tuple has the value for rMD17 and that for PEDOT.
@@ -162,3 +163,15 @@ def test_few_frames_take_no_more_passes_than_allowed() -> None:
     assert baseline_config("ensemble", few, 16).schedule(16).total_steps == few.schedule(16).total_steps
     warm = warm_config(few, ResampleSettings(burn_in=0.4)).burn_in
     assert (warm.steps, warm.epochs) == (16, 2)
+
+
+def test_covariance_is_one_setting() -> None:
+    """The network has what the likelihood asks for, and cannot ask for something else."""
+    data = ethanol_frames(40)
+    asked = sample_config("quick", None, {"likelihood": {"covariance": "pair"}})
+    prepared = prepare(data, asked)
+    assert (prepared.network.covariance, prepared.network.rigid_noise) == ("pair", 1e-3)
+    assert prepare(data, prepared.config).network == prepared.network, "the effective settings give the same"
+    other = sample_config("quick", None, {"network": {"covariance": "atom"}})
+    with pytest.raises(InputError, match=r"but likelihood\.covariance=isotropic; set likelihood\.covariance alone"):
+        prepare(data, other)

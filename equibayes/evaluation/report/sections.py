@@ -186,6 +186,7 @@ def calibration(content: Content) -> Html:
         "calibration",
         "Does σ have the right size?",
         tables.calibration(content.numbers),
+        tables.vectors(content.numbers) or "",
         tag("div", diagram, class_="figures"),
         against,
         density,

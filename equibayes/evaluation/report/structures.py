@@ -84,9 +84,17 @@ def _set(result: Evaluated) -> dict[str, Any]:
     shown = np.isin(result.frame, [*certain, *uncertain])
     finite = sigma[shown & np.isfinite(sigma)]
     span = [float(finite.min()), float(finite.max())] if len(finite) else [0.0, 1.0]
+    atoms = None if result.vectors is None else result.vectors.atoms * MEV**2
     groups = {
         name: [
-            _structure(result.structures[f], f, *(values[result.frame == f] for values in (sigma, error, novelty)))
+            _structure(
+                result.structures[f],
+                f,
+                sigma[result.frame == f],
+                error[result.frame == f],
+                novelty[result.frame == f],
+                None if atoms is None else atoms[result.frame == f],
+            )
             for f in frames
         ]
         for name, frames in (("most", certain), ("least", uncertain))
@@ -95,8 +103,14 @@ def _set(result: Evaluated) -> dict[str, Any]:
 
 
 def _structure(
-    structure: Structure, frame: int, sigma: np.ndarray, error: np.ndarray, novelty: np.ndarray
+    structure: Structure,
+    frame: int,
+    sigma: np.ndarray,
+    error: np.ndarray,
+    novelty: np.ndarray,
+    covariances: np.ndarray | None,
 ) -> dict[str, Any]:
+    """covariances [n, 3, 3] of the forces on the atoms, (meV/Å)²."""
     turn, centre = _face(structure.positions)
     cell = structure.cell @ turn if structure.pbc.any() else None
     return {
@@ -110,6 +124,7 @@ def _structure(
         "sigma": _rounded(sigma, 2),
         "error": _rounded(error, 2),
         "novelty": _rounded(novelty, 3),
+        "ellipsoids": None if covariances is None else _rounded(turn.T @ covariances @ turn, 3),
     }
 
 

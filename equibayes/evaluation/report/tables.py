@@ -40,6 +40,10 @@ STRESS: list[Shown] = _metrics(
     "n_frames_with_stress gpa.stress_mae gpa.stress_rmse gpa.stress_sharpness gpa.stress_crps gpa.stress_mll stress_auc "
     "stress_coverage_50 stress_coverage_68 stress_coverage_90 stress_coverage_95 stress_epistemic_share"
 )
+VECTORS: list[Shown] = _metrics(
+    "vector_mll vector_mll_independent vector_energy_score vector_coverage_50 vector_coverage_68 vector_coverage_90 "
+    "vector_coverage_95"
+)
 NOVELTY: list[Shown] = _metrics("novel_frame_share novel_atom_share novelty_auc per_atom.force_auc novelty_spearman")
 
 
@@ -82,6 +86,14 @@ def stress(numbers: Sequence[Numbers]) -> Html:
 def novelty(numbers: Sequence[Numbers]) -> Html:
     caption = "Novelty: % beyond what was learned, and how well it finds atoms with large errors, beside σ"
     return _table(caption, numbers, NOVELTY)
+
+
+def vectors(numbers: Sequence[Numbers]) -> Html | None:
+    """Where covariances were asked for."""
+    judged = [each for each in numbers if each.get("vector_mll") is not None]
+    caption = "Forces as vectors: ln p of all forces of a frame, per vector, with covariances and with independent components; "
+    caption += "energy score of a frame; % of force errors within the ellipsoids of their atoms"
+    return _table(caption, judged, VECTORS) if judged else None
 
 
 def calibration(numbers: Sequence[Numbers]) -> Html:

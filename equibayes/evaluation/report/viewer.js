@@ -3,7 +3,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("viewer-data").textContent);
   const byId = (id) => document.getElementById(id);
-  const pickSet = byId("viewer-set"), pickColour = byId("viewer-colour");
+  const pickSet = byId("viewer-set"), pickColour = byId("viewer-colour"), ellipsoids = byId("viewer-ellipsoids");
   if (!data.sets.some((set) => set.most.length)) return;
   byId("viewer").hidden = false;
 
@@ -30,6 +30,9 @@
   };
   const apply = (m, p) => m.map((row) => row[0] * p[0] + row[1] * p[1] + row[2] * p[2]);
   const START = turnBy([[1, 0, 0], [0, 1, 0], [0, 0, 1]], 0.35, 0.35);
+
+  // Å per meV/Å: the largest σ of the set, in any direction at most √3 times as large, is drawn 0.8 Å long
+  const length = (set) => 0.8 / (set.span[1] || 1);
 
   class View {
     constructor(side) {
@@ -138,6 +141,18 @@
         if (item.from) this.stick(pen, item, scale); else this.ball(pen, item, s.symbols[item.i]);
       }
       this.balls = balls.sort((a, b) => a.z - b.z);
+      if (ellipsoids && ellipsoids.checked && s.ellipsoids) balls.forEach((b) => this.ellipse(pen, b, s.ellipsoids[b.i], scale));
+    }
+
+    // the outline of the ellipsoid at one σ: of a covariance C seen along z, the block of x and y of turn C turnᵀ
+    ellipse(pen, b, c, scale) {
+      const [u, v] = this.turn, product = (p, q) => p.reduce((sum, pi, i) => sum + q.reduce((row, qj, j) => row + pi * c[i][j] * qj, 0), 0);
+      const xx = product(u, u), yy = product(v, v), xy = -product(u, v);  // y points down on a canvas
+      const middle = (xx + yy) / 2, apart = Math.hypot((xx - yy) / 2, xy), size = scale * b.near * length(this.set);
+      const axes = [middle + apart, middle - apart].map((each) => size * Math.sqrt(Math.max(each, 0)));
+      pen.beginPath(); pen.ellipse(b.x, b.y, ...axes, Math.atan2(2 * xy, xx - yy) / 2, 0, 2 * Math.PI);
+      [pen.lineWidth, pen.strokeStyle] = [1.5, "#d55e00"];
+      pen.stroke();
     }
 
     // from surface to surface, so that a stick neither covers the ball behind it nor shows through the one in front
@@ -222,6 +237,7 @@
   const current = () => data.sets[Number(pickSet.value)];
   const open = () => { views.forEach((view) => view.load(current())); explain(current()); };
   pickSet.addEventListener("change", open);
+  if (ellipsoids) ellipsoids.addEventListener("change", () => views.forEach((view) => view.draw()));
   pickColour.addEventListener("change", () => { views.forEach((view) => view.draw()); explain(current()); });
   window.addEventListener("beforeprint", () => views.forEach((view) => view.draw()));
   open();

@@ -19,7 +19,9 @@ def viewer(content: Content) -> Html:
         tag(
             "div",
             _controls(
-                [each.name for each in content.sets], any(each.result.novelty is not None for each in content.sets)
+                [each.name for each in content.sets],
+                any(each.result.novelty is not None for each in content.sets),
+                any(each.result.vectors is not None for each in content.sets),
             ),
             tag("div", _view("most", "Most certain"), _view("least", "Least certain"), class_="views"),
             _legend(),
@@ -32,7 +34,7 @@ def viewer(content: Content) -> Html:
     )
 
 
-def _controls(names: list[str], novelty: bool) -> Html:
+def _controls(names: list[str], novelty: bool, ellipsoids: bool) -> Html:
     sets = tag("select", *(tag("option", name, value=i) for i, name in enumerate(names)), id="viewer-set")
     colour = tag(
         "select",
@@ -41,7 +43,10 @@ def _controls(names: list[str], novelty: bool) -> Html:
         tag("option", "novelty", value="novelty") if novelty else "",
         id="viewer-colour",
     )
-    return tag("div", tag("label", "data ", sets), tag("label", "colour by ", colour), class_="controls")
+    drawn = (
+        tag("label", tag("input", type="checkbox", id="viewer-ellipsoids"), " ellipsoids of σ") if ellipsoids else ""
+    )
+    return tag("div", tag("label", "data ", sets), tag("label", "colour by ", colour), drawn, class_="controls")
 
 
 def _view(side: str, heading: str) -> Html:
