@@ -24,8 +24,11 @@ from typing import Any
 import numpy as np
 
 from equibayes.data import Dataset
+from equibayes.data.structures import Structure
+from equibayes.errors import InputError
 from equibayes.evaluation.evaluated import Evaluated, evaluate_each
 from equibayes.files import make_folder
+from equibayes.labelling.baseline import Baseline
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.seen import marks_of, split_known
 from equibayes.posterior.tangent import refine
@@ -57,7 +60,7 @@ def make(name: str, data: Dataset, config: SampleConfig, folder: Path) -> Method
     if name in PRIORS:
         config = replace(config, prior=replace(config.prior, **PRIORS[name]))
         found = contestant("bayes", data, config, make_folder(folder / name), display=PlainDisplay())
-        return _method(found.posterior, {"prior": PRIORS[name], "seconds": found.seconds})
+        return _answered(found.posterior, {"prior": PRIORS[name], "seconds": found.seconds})
     kind = {"refined": "bayes", "llpr": "point"}.get(name, name)
     found = contestant(kind, data, config, folder, display=PlainDisplay())
     about = {"networks": found.networks, "steps": found.steps, "seconds": found.seconds}
@@ -68,6 +71,25 @@ def make(name: str, data: Dataset, config: SampleConfig, folder: Path) -> Method
     if name == "llpr":
         return _llpr(found.posterior, known, held, about)
     return _method(found.posterior, about)
+
+
+def _answered(posterior: Posterior, about: dict[str, Any]) -> Method:
+    """Of the frames that the baseline has an answer for; about["unanswered"] counts the others."""
+    whole, about = _method(posterior, about), about | {"unanswered": 0}
+
+    def some(frames: Dataset) -> Dataset:
+        kept = [number for number, structure in enumerate(frames) if _has_answer(posterior.baseline, structure)]
+        about["unanswered"] += (len(frames) - len(kept)) / 2  # every set is asked about twice
+        return frames.subset(kept)
+
+    return Method(lambda frames: whole.predict(some(frames)), lambda frames: whole.plain(some(frames)), about)
+
+
+def _has_answer(baseline: Baseline | None, structure: Structure) -> bool:
+    try:
+        return baseline is None or baseline.label(structure) is not None
+    except InputError:
+        return False
 
 
 def _method(posterior: Posterior, about: dict[str, Any]) -> Method:
