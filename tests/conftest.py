@@ -4,7 +4,19 @@ EQUIBAYES_ENGINE=native python -m pytest tests/run tests/sampling      the same 
 """
 
 import os
+from collections.abc import Iterator
+
+import pytest
+import torch
 
 from equibayes.engine.select import VARIABLE
 
 os.environ.setdefault(VARIABLE, "reference")
+
+
+@pytest.fixture(autouse=True)
+def default_dtype() -> Iterator[None]:
+    """Other packages set PyTorch's default precision and leave it so; no test may depend on which ran before."""
+    before = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(before)

@@ -217,7 +217,7 @@ def from_arrays(arrays: dict[str, npt.NDArray[Any]]) -> Dataset:
     """The inverse of `save_npz`, given its arrays."""
     version = int(arrays[FORMAT_KEY])
     if version > FORMAT_VERSION:
-        raise InputError(f"data set written by a newer equibayes (format {version}); update equibayes")
+        raise InputError(f"written by a newer equibayes (format {version}); update equibayes")
     texts = json.loads(arrays["texts"].tobytes().decode())
     ends = np.cumsum(arrays["n_atoms"])
     force_ends = np.cumsum(np.where(arrays["has_forces"], arrays["n_atoms"], 0))

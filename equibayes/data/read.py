@@ -92,7 +92,10 @@ def _parse(target: Spec, keys: LabelKeys, other_formats: bool) -> Parsed:
 def _read_ours(arrays: Arrays, target: Spec, require_labels: bool) -> Dataset:
     """What `Dataset.save_npz` wrote.  Its frames name the files they came from, so errors name this file too."""
     with foreign_reader(target.file, "damaged: save it again"):
-        whole = from_arrays(arrays)
+        try:
+            whole = from_arrays(arrays)
+        except InputError as error:
+            raise InputError(f"{target.file}: {error}") from None
     data = whole.subset(select(target, len(whole)), target.name)
     try:
         if require_labels:

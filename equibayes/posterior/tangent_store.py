@@ -71,7 +71,7 @@ class Store:
         if header["key"] != self.key:
             return None
         held = {name[5:]: value for name, value in tensors.items() if name.startswith("held.")}
-        rows = Rows(**held, jacobian=torch.zeros(len(held["label"]), 0)) if held else None
+        rows = Rows(**held, jacobian=torch.zeros(len(held["label"]), 0, dtype=torch.float32)) if held else None
         return Draws(tensors["scale"], tensors["moves"], tensors.get("members"), rows)
 
     def save(self, number: int, draws: Draws) -> None:

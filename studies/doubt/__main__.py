@@ -24,7 +24,7 @@ from equibayes.run.settings import SampleConfig, sample_config
 from studies.domain_shift.cases import evenly
 from studies.doubt.cases import CASES, INSIDE, Case, make_case
 from studies.doubt.measures import Usual, measured
-from studies.doubt.methods import METHODS, make
+from studies.doubt.methods import METHODS, PRIORS, make
 from studies.shared.options import add_commit, add_folders, add_quick, add_settings, parser_of, start
 from studies.shared.results import provenance, read_json, save_json
 
@@ -33,7 +33,9 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("cases", nargs="+", choices=CASES, metavar="CASE", help=f"of {', '.join(CASES)}")
     parser.add_argument("--data", type=Path, help="folder with rmd17_malonaldehyde.npz and its splits")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="default: all")
+    parser.add_argument(
+        "--methods", nargs="+", choices=(*METHODS, *PRIORS), default=METHODS, help="default: all but those with a prior"
+    )
     add_folders(parser, "doubt")
     parser.add_argument("--labels", type=Path, help="folder with the labels, if not FOLDER/labels")
     add_settings(parser)

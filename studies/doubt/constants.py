@@ -82,7 +82,7 @@ def read(folder: Path, shared: Path) -> Iterator[tuple[str, str, dict[str, Atoms
 def best(table: dict[tuple[str, str], dict[Shape, dict[str, dict[str, float]]]], without: str | None) -> Shape:
     """The largest ln p of both sets over all splits of other systems."""
     own = [found for (system, _), found in table.items() if system != without]
-    return max(SHAPES, key=lambda shape: sum(found[shape][name]["log_p"] for found in own for name in SETS))
+    return max(own[0], key=lambda shape: sum(found[shape][name]["log_p"] for found in own for name in SETS))
 
 
 def main() -> None:

@@ -6,6 +6,9 @@
 | refined  | the same after `equibayes refine` with its training frames                                  |
 | ensemble | as many networks as the posterior has samples, trained with the steps of one of its chains  |
 | dropout  | one network, as many masks                                                                  |
+| zbl      | the posterior with the repulsion of nuclei as a baseline                                    |
+| gfn1     | the posterior with GFN1-xTB as a baseline; its labels are those of GFN2-xTB                 |
+| pseudo   | the posterior with 200 pseudo-labels of GFN1-xTB                                            |
 | llpr     | σ of the last layer of one network trained on squared errors (`studies/rivals/rigidity.py`) |
 
 Novelty and the floor of σ belong to every posterior file, whatever is in it; `plain` shows the methods without the
@@ -21,7 +24,11 @@ from typing import Any
 import numpy as np
 
 from equibayes.data import Dataset
+from equibayes.data.structures import Structure
+from equibayes.errors import InputError
 from equibayes.evaluation.evaluated import Evaluated, evaluate_each
+from equibayes.files import make_folder
+from equibayes.labelling.baseline import Baseline
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.seen import marks_of, split_known
 from equibayes.posterior.tangent import refine
@@ -31,6 +38,12 @@ from studies.rivals.rigidity import Rigidity, features_of, hessian, rigidity
 from studies.shared.runs import contestant
 
 METHODS = ("bayes", "refined", "ensemble", "dropout", "llpr")
+PRIORS: dict[str, dict[str, Any]] = {
+    "zbl": {"baseline": "zbl"},
+    "gfn1": {"baseline": "gfn1-xtb"},
+    "pseudo": {"pseudo_labels": "gfn1-xtb", "pseudo_frames": 200},
+}
+"""Methods that differ from `bayes` in their prior, for molecules."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +57,10 @@ class Method:
 
 def make(name: str, data: Dataset, config: SampleConfig, folder: Path) -> Method:
     """Trained, or loaded from the folder."""
+    if name in PRIORS:
+        config = replace(config, prior=replace(config.prior, **PRIORS[name]))
+        found = contestant("bayes", data, config, make_folder(folder / name), display=PlainDisplay())
+        return _answered(found.posterior, {"prior": PRIORS[name], "seconds": found.seconds})
     kind = {"refined": "bayes", "llpr": "point"}.get(name, name)
     found = contestant(kind, data, config, folder, display=PlainDisplay())
     about = {"networks": found.networks, "steps": found.steps, "seconds": found.seconds}
@@ -54,6 +71,25 @@ def make(name: str, data: Dataset, config: SampleConfig, folder: Path) -> Method
     if name == "llpr":
         return _llpr(found.posterior, known, held, about)
     return _method(found.posterior, about)
+
+
+def _answered(posterior: Posterior, about: dict[str, Any]) -> Method:
+    """Of the frames that the baseline has an answer for; about["unanswered"] counts the others."""
+    whole, about = _method(posterior, about), about | {"unanswered": 0}
+
+    def some(frames: Dataset) -> Dataset:
+        kept = [number for number, structure in enumerate(frames) if _has_answer(posterior.baseline, structure)]
+        about["unanswered"] += (len(frames) - len(kept)) / 2  # every set is asked about twice
+        return frames.subset(kept)
+
+    return Method(lambda frames: whole.predict(some(frames)), lambda frames: whole.plain(some(frames)), about)
+
+
+def _has_answer(baseline: Baseline | None, structure: Structure) -> bool:
+    try:
+        return baseline is None or baseline.label(structure) is not None
+    except InputError:
+        return False
 
 
 def _method(posterior: Posterior, about: dict[str, Any]) -> Method:

@@ -9,7 +9,7 @@ from typing import Any
 from equibayes.errors import InputError
 from equibayes.files import write_text
 from studies.doubt.cases import CASES, INSIDE
-from studies.doubt.methods import METHODS
+from studies.doubt.methods import METHODS, PRIORS
 from studies.shared.options import parser_of, start
 from studies.shared.results import read_json
 from studies.shared.tables import markdown, number
@@ -99,7 +99,7 @@ SET_HEADS = [
 
 def tables(folder: Path) -> str:
     """All cases and methods; then the sets of the posterior."""
-    every = [read_json(folder / case / f"{method}.json") for case in CASES for method in METHODS]
+    every = [read_json(folder / case / f"{method}.json") for case in CASES for method in (*METHODS, *PRIORS)]
     found = [each for each in every if each is not None]
     if not found:
         raise InputError(f"{folder}: no results there; run python -m studies.doubt first")

@@ -27,7 +27,8 @@ from studies.shared.runs import SmallNetwork, resampled, sampled_all
 
 CONTROL = "random"
 COLD = "ensemble-"
-"""Before the name of a selection: by a deep ensemble, chains at temperature 0."""
+"""Before the name of a selection: by a deep ensemble, chains at temperature 0 without a prior that matters."""
+FLAT = 1e3
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ class Run:
         self.config = study.config(seed)
         self.select, cold = kind.removeprefix(COLD), kind.startswith(COLD)
         if cold:
-            self.config = replace(self.config, sampler=replace(self.config.sampler, temperature=0.0))
+            flat, cold_sampler = replace(self.config.prior, width=FLAT), replace(self.config.sampler, temperature=0.0)
+            self.config = replace(self.config, prior=flat, sampler=cold_sampler)
         # the first posterior does not depend on the selection
         start = f"start-{COLD if cold else ''}{seed}"
         self.shared, self.own = make_folder(work / start), make_folder(work / f"{kind}-{seed}")

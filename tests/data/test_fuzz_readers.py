@@ -59,7 +59,7 @@ def outcome(folder: Path, ending: str, content: bytes) -> str:
     except InputError as error:
         message = str(error)
         assert "\n" not in message
-        assert "damaged" in message
+        assert "damaged" in message or "written by a newer equibayes" in message  # where the format's number was hit
         return "error"
     assert isinstance(data, Dataset)
     for structure in data:

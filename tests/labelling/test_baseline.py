@@ -101,7 +101,7 @@ def test_values_from_a_file_are_checked(content: dict[str, Any]) -> None:
 def test_an_engine_without_an_answer_names_the_structure() -> None:
     with pytest.raises(InputError, match="ethanol: the baseline emt has no answer: "):
         Baseline("emt").label(dataclasses.replace(ethanol(), numbers=np.full(9, 92), source="ethanol"))
-    with pytest.raises(InputError, match="no setting 'colour'"):
+    with pytest.raises(InputError, match=r"zbl: cannot be set up: .*'colour'"):
         Baseline("zbl", (("colour", 1.0),)).label(ethanol())
 
 

@@ -50,7 +50,7 @@ class NativeRows:
         first = (counts.cumsum(0) - counts).contiguous()
         row = torch.where(chosen, chosen.cumsum(0) - 1, -1)
         total = int(chosen.sum())
-        out = torch.zeros(total, self._width)
+        out = torch.zeros(total, self._width, dtype=torch.float32)
         value, log_sigma = torch.zeros(2, total, dtype=torch.float64).unbind()
         asked = view(
             RowsView, frames=len(frames), count=len(self._place), width=self._width, stress=int(self._stress),
