@@ -35,6 +35,9 @@ from equibayes.posterior.stress import StressSigma, stress_sigma
 from equibayes.sampling.dropout import prediction_masks
 from equibayes.units import GPA
 
+Floor = tuple[float, np.ndarray]
+"""Of the energy, eV, and of the forces on n atoms [n], eV/Å."""
+
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
@@ -47,6 +50,7 @@ class Prediction:
     energy_known  False where the energy holds only up to a constant (see data/reference.py)
     novelty       [n] how far each atom is from all that was learned: 1 is the edge (see novelty.py); None: not known
     forces_covariance  with `covariance=True`: how errors of the forces go together (see force_covariance.py)
+    floor         eV and [n] eV/Å, what of the epistemic σ novelty asks for (see floor.py); None: nothing
     members       with `members=True`: energies [k], forces [k, n, 3], stress [k, 3, 3] of each sample
     intervals     used by `interval` if the posterior is calibrated
 
@@ -71,6 +75,7 @@ class Prediction:
     pressure_aleatoric: float | None = None
     energy_known: bool = True
     novelty: np.ndarray | None = None
+    floor: Floor | None = None
     members: dict[str, np.ndarray] | None = None
     intervals: Intervals | None = None
     forces_covariance: ForceCovariance | None = None
@@ -364,6 +369,7 @@ def _split(
             **(_of_stress(of_stress, b) if volume else {"stress_std": None}),
             energy_known=known[structure.numbers.tobytes()],
             novelty=None if output.novelty is None else output.novelty[own].copy(),
+            floor=_of_one(least, b, own),
             members=kept,
             forces_covariance=None
             if output.noise is None
@@ -392,7 +398,7 @@ def _floors(
     return floors(structures, novelty, posterior.novelty.force_scale, posterior.network.r_max)
 
 
-def _of_one(least: tuple[np.ndarray, np.ndarray] | None, b: int, own: slice) -> tuple[float, np.ndarray] | None:
+def _of_one(least: tuple[np.ndarray, np.ndarray] | None, b: int, own: slice) -> Floor | None:
     """Those of structure b."""
     return None if least is None else (float(least[0][b]), least[1][own].copy())
 
