@@ -13,6 +13,11 @@ from equibayes.posterior.sigma import Sigma
 
 # As many components with the ratio of all are added to every part, so that rare species follow the rest.
 SHRINKAGE = 30.0
+# With fewer components only one number is fitted, and that with caution: a flexible method could be far off and still
+# look good.
+ENOUGH_FOR_MORE = 200
+# Standard errors by which ln r² of so few is drawn towards 0: overconfidence is worse than caution.
+CAUTION_WIDER, CAUTION_NARROWER = 1.0, 2.0
 # Fewer say nothing about σ.
 FEWEST_FRAMES = 10
 # s is searched up to this factor either way: frames like the training data say little about the spread elsewhere.
@@ -63,22 +68,24 @@ def fit_none(data: Residuals) -> Rescaling:
 
 
 def fit_scale(data: Residuals, spread: float | None = None) -> Rescaling:
-    """r² is the mean of (error/σ)², drawn towards 1 where that mean is uncertain.
+    """r² is the mean of (error/σ)²; of few, drawn towards 1 by as much as that mean is uncertain.
 
-    ln r² is multiplied by 1 − (s/ln r²)², with s its standard error (Breiman's garrote): left alone where it is known,
-    0 where it is within s of 0.  Thousands of force components decide alone; thirty energies change σ only as far as
-    they determine it.  s is taken from how much the configurations differ, and is at least that of independent Gaussian
-    errors.
+    Hundreds of force components decide alone; thirty energies change σ only as far as they determine it.  The
+    uncertainty is taken from how much the configurations differ, and is at least that of independent Gaussian errors.
     """
     spread = spread_of(data.k) if spread is None else spread
     z_squared = np.square(data.error / Rescaling(spread=spread).base(data.sigma))
+    mean = z_squared.mean()
+    if len(z_squared) >= ENOUGH_FOR_MORE:
+        return Rescaling(factor=float(np.sqrt(mean)), spread=spread)
     _, index, count = np.unique(data.frame, return_inverse=True, return_counts=True)
-    each, mean = np.bincount(index, z_squared) / count, z_squared.mean()
+    each = np.bincount(index, z_squared) / count
     seen = each.var(ddof=1) / len(each) / mean**2 if len(each) > 1 else 0.0
     standard_error = np.sqrt(max(seen, 2 / len(z_squared)))
     logarithm = np.log(mean)
-    known = max(0.0, 1 - (standard_error / logarithm) ** 2) if logarithm else 0.0
-    return Rescaling(factor=float(np.exp(known * logarithm / 2)), spread=spread)
+    caution = standard_error * (CAUTION_WIDER if logarithm > 0 else CAUTION_NARROWER)
+    drawn = np.sign(logarithm) * max(abs(logarithm) - caution, 0.0)
+    return Rescaling(factor=float(np.exp(drawn / 2)), spread=spread)
 
 
 def fit_parts(data: Residuals) -> Rescaling:

@@ -144,6 +144,11 @@ EQUIVALENT = {
     ): "int rounds it down as well",
     (
         RESCALE,
+        "caution = standard_error * (CAUTION_WIDER if logarithm > 0 else CAUTION_NARROWER)",
+        "caution = standard_error * (CAUTION_WIDER if logarithm >= 0 else CAUTION_NARROWER)",
+    ): "where the logarithm is 0 the result is 0 either way",
+    (
+        RESCALE,
         "best = grid[np.argmax([data.log_density(fit).mean() for fit in fits])]",
         "best = grid[np.argmax([data.log_density(fit).sum() for fit in fits])]",
     ): "the largest mean is the largest sum",
