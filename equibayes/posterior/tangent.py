@@ -78,6 +78,7 @@ def refine(
     seed: int = 0,
     directions: int | None = None,
     labels: int | None = None,
+    last_layer: bool = False,
     folder: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
     watch: Watch = lambda items, what: items,
@@ -89,13 +90,14 @@ def refine(
     held        frames that it did not learn from, for λ and the size of σ
     directions  random directions of the weights that δ consists of, at most; None: see `tangent_plan`
     labels      that are learned, at most: of more, all energies and a random share of the forces; None: likewise
+    last_layer  only the weights of the last layer and the readout move: cheaper, with a part of the gain
     folder      keeps what is computed, network by network, so that an interrupted call goes on there
     """
     if posterior.dropout:
         raise InputError("only a posterior or ensemble of whole networks can be refined, not dropout masks of one")
     posterior = replace(posterior, tangent=None)  # of one that was refined before, the same networks are refined again
     train = train.right
-    plan = Plan.of(posterior, train, directions, labels)
+    plan = Plan.of(posterior, train, directions, labels, last_layer=last_layer)
     plan.check()
     known = resident(posterior, train)
     left = None if held is None or len(held) < FEWEST_HELD else resident(posterior, held)
@@ -157,7 +159,7 @@ class Inference:
 
 def space_of(posterior: Posterior, plan: Plan, key: NoiseKey) -> Subspace:
     """The directions around a network."""
-    return Subspace.of(posterior.model, plan.directions, seed_of(key))
+    return Subspace.of(posterior.model, plan.directions, seed_of(key), plan.groups)
 
 
 def seed_of(key: NoiseKey) -> int:
@@ -285,6 +287,7 @@ def _assembled(
         "share_of_forces": plan.share,
         "directions": plan.directions,
         "weights": plan.weights,
+        **({"groups": list(plan.groups)} if plan.groups else {}),
         "draws": draws,
         "relative_size": float(torch.cat(moves).norm() / samples.norm()),
         "held_back_force_mae": held_back_errors(found, choice.noise),
