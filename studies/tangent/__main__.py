@@ -4,8 +4,8 @@
     python -m studies.tangent ethanol 100 0 -o /tmp/tangent --quick       a minute, to see that it runs
 
 Writes SYSTEM-N-SEED.json after every method; methods that the file has already stay as they are, so that others can be
-added with --methods.  Further methods: ensemble-refined, dropout, point, llpr (after point), gp, limits-R-M (refined with
-at most R labels and M directions).
+added with --methods.  Further methods: ensemble-refined, dropout, point, llpr (after point), gp, and limits-R-M
+(refined with at most R labels and M directions).
 """
 
 import argparse

@@ -322,6 +322,19 @@ def test_random_directions(plain: Posterior, data: Dataset) -> None:
     np.testing.assert_allclose(rows @ moves.mT, expected, rtol=1e-6, atol=1e-8)
 
 
+def test_the_last_layer_alone(plain: Posterior, data: Dataset) -> None:
+    """Only its weights and those of the readout move, and held-back frames are predicted better."""
+    said: list[str] = []
+    known, held = split_known(marks_of(plain), data)
+    found = refine(plain, known, held, last_layer=True, say=said.append)
+    last = f"layer{plain.network.num_layers - 1}"
+    assert f"weights of {last} and readout: " in said[0]
+    assert found.tangent is not None
+    moved = {name for name, part in plain.model.layout.groups.items() if bool(found.tangent[:, part].any())}
+    assert moved == {last, "readout"}
+    assert force_error(found, held) < force_error(plain, held)
+
+
 def test_an_interrupted_refinement_goes_on(plain: Posterior, data: Dataset, tmp_path: Path) -> None:
     """With the networks that are done; other settings begin again."""
     known, held = split_known(marks_of(plain), data)
