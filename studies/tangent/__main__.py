@@ -34,7 +34,7 @@ def main() -> None:
     )
     about = {
         name: getattr(options, name)
-        for name in ("system", "frames", "seed", "network", "mass", "chains", "steps", "directions")
+        for name in ("system", "frames", "seed", "network", "mass", "chains", "steps", "labels", "directions")
     }
     variant = "".join(
         f"-{word}" for word, usual in ((options.network, "small"), (options.mass, "matrix")) if word != usual
@@ -47,7 +47,8 @@ def main() -> None:
     before = read_json(path)
     if before is not None and before["settings"] != config.to_dict():
         raise SystemExit(f"{path}: from other settings; choose another --tag or remove it")
-    contest = Contest(options.system, frames, config, save, options.directions, before["methods"] if before else {})
+    limits = {"labels": options.labels, "directions": options.directions}
+    contest = Contest(options.system, frames, config, save, limits, before["methods"] if before else {})
     begun = time.process_time()
     for method in options.methods.split(","):
         if method in contest.found:
@@ -71,6 +72,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--mass", default="matrix", help="default: %(default)s")
     parser.add_argument("--chains", type=int, default=4, help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=5000, help="of each chain (default: %(default)s)")
+    parser.add_argument("--labels", type=int, help="labels around each network (default: as equibayes refine)")
     parser.add_argument("--directions", type=int, help="random directions (default: as equibayes refine)")
     parser.add_argument("--tag", default="", help="end of the name of the file")
     parser.add_argument("--seconds", type=float, default=1e9, help="no method is begun that would end after this time")

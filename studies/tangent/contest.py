@@ -30,7 +30,7 @@ class Contest:
     case: Case
     config: SampleConfig
     save: Callable[[dict[str, Any]], None]
-    directions: int | None = None
+    limits: dict[str, int | None]
     found: dict[str, Any] = field(default_factory=dict)
     plain: Posterior | None = None
     point: Posterior | None = None
@@ -88,8 +88,10 @@ class Contest:
             return made, {"networks": self.config.chains, "steps": self._steps}
         if method in ("refined", "last-layer"):
             assert self.plain is not None
-            how = {"directions": self.directions, "last_layer": method == "last-layer"}
-            return refine(self.plain, train_frames, held, **how), {"networks": self.config.chains}
+            last = method == "last-layer"
+            return refine(self.plain, train_frames, held, last_layer=last, **self.limits), {
+                "networks": self.config.chains
+            }
         if method.startswith("limits-"):
             assert self.plain is not None
             labels, directions = (int(word) for word in method.split("-")[1:])
@@ -97,7 +99,7 @@ class Contest:
             return made, {"networks": self.config.chains, "labels": labels, "directions": directions}
         if method == "ensemble-refined":
             made = self._baseline("ensemble", self.config.chains, self._steps)
-            return refine(made, train_frames, held, directions=self.directions), {"networks": self.config.chains}
+            return refine(made, train_frames, held, **self.limits), {"networks": self.config.chains}
         networks = int(method.split("-")[1]) if method.startswith("ensemble-") else 1
         steps = max(10, int(self.budget / self.step / networks))
         return self._baseline(method.split("-")[0], networks, steps), {"networks": networks, "steps": steps}
