@@ -11,7 +11,8 @@ from equibayes.errors import InputError
 from equibayes.files import check_target
 from equibayes.posterior.file import load
 from equibayes.posterior.seen import marks_of, split_known
-from equibayes.posterior.tangent import refine, warnings_of
+from equibayes.posterior.tangent import refine
+from equibayes.posterior.tangent_choice import warnings_of
 from equibayes.posterior.tangent_plan import DIRECTIONS, LABELS
 from equibayes.posterior.tangent_store import Store
 from equibayes.run.progress import watched
