@@ -31,7 +31,7 @@ def config_of(method: str, center: str, seed: int, changes: list[str]) -> Sample
     own = {"seed": seed} | NO_VALIDATION
     if method == "scratch":
         return sample_config("quick", None, own, parse_overrides(changes))
-    ensemble = {"chains": 4, "samples": 4} if method == "ensemble" else {}
+    ensemble = {"chains": 4, "samples": 4, "tangent": "off"} if method == "ensemble" else {}
     return sample_config("tune", None, merge(own, ensemble, {"prior": {"center": center}}), parse_overrides(changes))
 
 
