@@ -8,7 +8,6 @@
 Each command writes JSON files below OUT and leaves out those that exist.
 """
 
-import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.provenance import provenance, write_json
 from equibayes.bayes.covariance import COVARIANCES
 from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.predict import predict
@@ -28,6 +26,8 @@ from studies.covariance.cases import CASES, frames
 from studies.covariance.measures import measured
 from studies.covariance.speed import scaling, speed
 from studies.covariance.tables import tables
+from studies.shared.options import add_commit, parser_of, start
+from studies.shared.results import provenance, save_json
 
 
 def run_one(name: str, covariance: str, seed: int, steps: int | None, quick: bool) -> dict[str, Any]:
@@ -57,12 +57,13 @@ def run_one(name: str, covariance: str, seed: int, steps: int | None, quick: boo
         predictions = list(predict(each, judged.structures, covariance=True, device="cpu"))
         found[what] = measured(judged, predictions)
     assert calibrated.calibration is not None
-    found["calibration"] = calibrated.calibration["forces"]["method"]
+    forces = calibrated.calibration["forces"]
+    found["calibration"] = {"method": forces["method"], "factor": forces["choice"].get("factor")}
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("set", nargs="?", choices=tuple(CASES))
     parser.add_argument("--covariance", choices=COVARIANCES, default="isotropic")
     parser.add_argument("--seed", type=int, default=0)
@@ -72,24 +73,24 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true", help="time of a gradient, all forms interleaved")
     parser.add_argument("--scaling", action="store_true", help="time of a gradient up to 10 000 atoms")
     parser.add_argument("--collect", type=Path, help="tables of a folder")
-    parser.add_argument("--commit", help="to be recorded, where there is no git")
+    add_commit(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    about = provenance() | ({"commit": options.commit} if options.commit else {})
+    about = provenance(options.commit)
     if options.collect:
         print(tables(options.collect))
     elif options.speed or options.scaling:
         name = "speed" if options.speed else "scaling"
         found = speed(options.quick) if options.speed else scaling(options.quick)
-        write_json(options.output / f"{name}.json", {"provenance": about, **found})
+        save_json(options.output / f"{name}.json", {"provenance": about, **found})
     elif options.set:
         path = options.output / f"{options.set}-{options.covariance}-{options.seed}.json"
         if not path.is_file():
             found = run_one(options.set, options.covariance, options.seed, options.steps, options.quick)
-            write_json(path, {"provenance": about, **found})
+            save_json(path, {"provenance": about, **found})
     else:
         parser.error("name a set, or --speed, --scaling or --collect")
 
 
 if __name__ == "__main__":
-    main()
+    start(main)
