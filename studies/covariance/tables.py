@@ -14,14 +14,14 @@ PROJECTIONS = ("components", "bond stretching", "fragment net force", "fragment 
 
 
 def tables(folder: Path) -> str:
-    """Of the runs, the time of a gradient, and its growth with the atoms, as far as they exist."""
+    """Of the runs, the time of a step, and its growth with the atoms, as far as they exist."""
     runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*-*-*.json"))]
     parts = []
     if runs:
         parts += [_likelihood(runs), _coverage(runs)]
     for name in ("speed", "scaling"):
         if (path := folder / f"{name}.json").is_file():
-            parts.append(_times(json.loads(path.read_text())["gradient"]))
+            parts.append(_times(json.loads(path.read_text())["step"]))
     return "\n\n".join(parts)
 
 
