@@ -3,7 +3,7 @@
     python -m studies.covariance ethanol --covariance pair --seed 0 --output OUT      # one posterior
     python -m studies.covariance --speed --output OUT                                 # time of a step
     python -m studies.covariance --scaling --output OUT                               # up to 10 000 atoms
-    python -m studies.covariance --collect OUT                                        # tables
+    python -m studies.covariance --collect OUT                                        # tables; gain.png beside OUT
 
 Each command writes JSON files below OUT and leaves out those that exist.
 """
@@ -23,9 +23,10 @@ from equibayes.run import Run
 from equibayes.run.prepare import prepare
 from equibayes.run.settings import sample_config
 from studies.covariance.cases import CASES, frames
+from studies.covariance.figure import draw
 from studies.covariance.measures import measured
 from studies.covariance.speed import scaling, speed
-from studies.covariance.tables import tables
+from studies.covariance.tables import runs_in, tables
 from studies.shared.options import add_commit, parser_of, start
 from studies.shared.results import provenance, save_json
 
@@ -79,6 +80,7 @@ def main() -> None:
     about = provenance(options.commit)
     if options.collect:
         print(tables(options.collect))
+        draw(runs_in(options.collect), options.collect.parent / "gain.png")
     elif options.speed or options.scaling:
         name = "speed" if options.speed else "scaling"
         found = speed(options.quick) if options.speed else scaling(options.quick)
