@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from equibayes.bayes.covariance import COVARIANCES
+from equibayes.files import make_folder
 from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample_prepared
@@ -31,7 +32,7 @@ from studies.shared.options import add_commit, parser_of, start
 from studies.shared.results import provenance, save_json
 
 
-def run_one(name: str, covariance: str, seed: int, steps: int | None, quick: bool) -> dict[str, Any]:
+def run_one(name: str, covariance: str, seed: int, steps: int | None, keep: Path | None, quick: bool) -> dict[str, Any]:
     """One posterior, raw and recalibrated on the frames that it held back."""
     values = CASES[name].config(30 if quick else steps) | {"seed": seed, "likelihood": {"covariance": covariance}}
     config = sample_config("quick", None, values)
@@ -54,6 +55,8 @@ def run_one(name: str, covariance: str, seed: int, steps: int | None, quick: boo
         "judged": len(judged),
     }
     calibrated = calibrate(posterior, prepared.validation, device="cpu")
+    if keep is not None:
+        calibrated.save(make_folder(keep) / f"{name}-{covariance}-{seed}.posterior")
     for what, each in (("raw", posterior), ("calibrated", calibrated)):
         predictions = list(predict(each, judged.structures, covariance=True, device="cpu"))
         found[what] = measured(judged, predictions)
@@ -70,6 +73,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="of the burn-in (default: of the set)")
     parser.add_argument("--output", type=Path, default=Path("results/covariance/runs"))
+    parser.add_argument("--keep", type=Path, help="folder for the posteriors (default: they are not kept)")
     parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
     parser.add_argument("--speed", action="store_true", help="time of a step, all forms interleaved")
     parser.add_argument("--scaling", action="store_true", help="time of a step up to 10 000 atoms")
@@ -88,7 +92,7 @@ def main() -> None:
     elif options.set:
         path = options.output / f"{options.set}-{options.covariance}-{options.seed}.json"
         if not path.is_file():
-            found = run_one(options.set, options.covariance, options.seed, options.steps, options.quick)
+            found = run_one(options.set, options.covariance, options.seed, options.steps, options.keep, options.quick)
             save_json(path, {"provenance": about, **found})
     else:
         parser.error("name a set, or --speed, --scaling or --collect")

@@ -30,6 +30,8 @@ def test_fragments() -> None:
     pieces = list(fragments(silicon, bonds_of(silicon)))
     assert pieces
     assert all(len(piece) == 5 for piece in pieces), "an atom with its four neighbours"
+    apart = projections(Structure.from_atoms(bulk("Si", cubic=True, a=9.0)))
+    assert [len(weights) for weights in apart.values()] == [24, 0, 0, 0]
 
 
 def test_measures_of_a_known_gaussian() -> None:
