@@ -12,7 +12,7 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.stats import chi2
 
 from equibayes.data.structures import FloatArray, Structure
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 
 LEAST = 1e-6
 """eV/Å, added to every direction: labels are no better known."""
