@@ -10,7 +10,7 @@ from math import log, pi
 import numpy as np
 
 from equibayes.data.structures import FloatArray, Structure
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 
 LEAST = 1e-6
 """eV/Å, added to every direction: labels are no better known."""
