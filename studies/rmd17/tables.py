@@ -30,8 +30,8 @@ these results:"""
 ABOUT_COSTS = """Seconds are wall time on a device shared with other runs, including compilation. R-hat and ESS of
 predicted forces over the cycles (R-hat 1: the chains agree); rivals have no cycles. Values from fewer than 20 draws
 per chain say little; the present version leaves them undefined."""
-ABOUT_HALF = """Half precision was measured with all eight samples, on the first 1000 test frames. The stored files keep
-two of them, recalibrated on the same held-back frames."""
+ABOUT_HALF = """Half precision was measured with all eight samples, on the first 1000 test frames. Stored files keep two
+of them, recalibrated on the same held-back frames; the repository contains that of ethanol."""
 
 
 def main() -> None:
