@@ -15,7 +15,7 @@ from equibayes.run.settings import SampleConfig
 
 SHARE = 1.0
 """`auto`: evaluations of a frame that rows may cost, as a share of those of the sampler (measured: results/tangent)."""
-PAIRS, FEWEST_LABELS = 2_000_000, 400
+PAIRS, FEWEST_LABELS = 1_000_000, 400
 """Around a network that was trained elsewhere: labels times neighbours in a frame, some minutes for four networks, and
 labels that are used whatever they cost."""
 FOLDER = "refine"

@@ -219,6 +219,6 @@ def test_fewer_labels_where_there_are_many_neighbours():
     posterior = sample_prepared(prepare(data, few, center=pretrained()), data, Run(device="cpu"))
     assert affordable(posterior, config, data) == LABELS
     crystals = labelled(pretrained(), [silicon()])
-    dense = replace(posterior, network=replace(posterior.network, r_max=25.0))
+    dense = replace(posterior, network=replace(posterior.network, r_max=20.0))
     assert affordable(dense, config, crystals) == FEWEST_LABELS
     assert affordable(posterior, small_config({}), data) is None
