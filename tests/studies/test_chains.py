@@ -34,7 +34,7 @@ def test_rounds_of_label_efficiency_are_those_of_learn(tmp_path: Path) -> None:
             "rounds": 2,
             "select": {"kind": kind},
             "resample": {"burn_in": 0.5, "initial": 0.5},
-            "sample": {name: config[name] for name in ("seed", "chains", "samples", "data", "burn_in", "output")},
+            "sample": {name: value for name, value in config.items() if name != "network"},
         }
         values["sample"]["network"] = {"num_features": 4, "num_layers": 1, "radial_mlp_width": 4}
         inputs = Inputs(frames.pool, None, frames.test)
