@@ -2,6 +2,7 @@
 numbers."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,16 @@ def test_tables_of_what_is_there(folder: Path) -> None:
     shown = [line.split("](")[1].rstrip(")") for line in page.splitlines() if line.startswith("![")]
     assert "roc.png" in shown
     assert all((folder / "out" / name).stat().st_size > 1000 for name in shown)
+
+
+def test_the_same_page_without_the_curves(folder: Path) -> None:
+    shutil.copytree(folder / "out", folder / "small")
+    run_study("rmd17.tables", "small", "--small", cwd=folder)
+    page = (folder / "small" / "README.md").read_text()
+    assert "curves" not in json.loads((folder / "small" / "ethanol" / "bayes.json").read_text())
+    run_study("rmd17.tables", "small", cwd=folder)
+    assert (folder / "small" / "README.md").read_text() == page
+    assert "![" in page
 
 
 def test_the_posterior_that_comes_along() -> None:
