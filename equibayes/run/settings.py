@@ -357,7 +357,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "chains": 4,
         "samples": 4,
         "sampler": {"mass": "matrix"},
-        "labels": {"noise": 0.1},
         "burn_in": {
             "steps": 30_000,
             "epochs": 250,

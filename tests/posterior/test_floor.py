@@ -119,7 +119,9 @@ def test_the_calibration_is_found_where_nothing_is_novel() -> None:
         calibrate(each, data, method="scale", device="cpu").calibration["forces"]
         for each, data in ((posterior, frames), (posterior, mixed), (without(posterior), mixed))
     )
-    factor = {name: each["by_k"]["2"]["factor"] for name, each in (("usual", usual), ("found", found), ("misled", misled))}
+    factor = {
+        name: each["by_k"]["2"]["factor"] for name, each in (("usual", usual), ("found", found), ("misled", misled))
+    }
     assert factor["found"] == pytest.approx(factor["usual"], rel=0.05)
     assert factor["misled"] > 1.2 * factor["usual"]
 
