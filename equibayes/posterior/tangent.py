@@ -14,8 +14,10 @@ What stands for the posterior is a set of pairs (θ_c, δ) with δ drawn from it
 of them has this mean.
 
 The heads describe the misfit of θ_c before the correction, so σ would be too wide afterwards.  λ and one factor each
-for the σ of forces, energies and stress are those that maximise the likelihood of held-back frames.  Without held-back
-frames λ is ``DEFAULT_NOISE``, and σ is scaled by √λ s, as the regression itself has it.
+for the σ of forces, energies and stress are those that maximise the likelihood of held-back frames, among the λ for
+which |δ| ≤ ``FARTHEST`` |θ|.  A smaller λ may still help frames like those held back, but a network that was moved so
+far is wrong by much more where frames are unlike them.  Without held-back frames λ is ``DEFAULT_NOISE``, and σ is
+scaled by √λ s, as the regression itself has it.
 
 This is an approximation: the neighbourhood of each θ_c alone, as far as the network is linear there.
 """
@@ -49,6 +51,8 @@ DEFAULT_NOISE = 0.1
 FEWEST_HELD = 5
 LARGE = 1.0
 """Size of δ relative to θ that is warned about where no held-back frame shows that predictions are better."""
+FARTHEST = 2.0
+"""Largest size of δ relative to θ (measured: results/solids)."""
 STREAM_WEIGHTS, STREAM_LABELS = 6, 7
 HEADS = (FORCE_HEAD, ENERGY_HEAD, STRESS_HEAD)
 """In the order of KINDS."""
@@ -110,8 +114,9 @@ def refine(
             around = inference.draws(draws, left)
             store.save(number, around)
         found.append(around)
-    choice = choose(found)
-    refined = _assembled(posterior, chosen, found, choice, train, plan, seed, draws)
+    spaces = [space_of(posterior, plan, NoiseKey(seed, [number])) for number in range(len(chosen))]
+    choice = choose(found, relative_sizes(posterior.samples[torch.tensor(chosen)], spaces, found))
+    refined = _assembled(posterior, chosen, spaces, found, choice, train, plan, draws)
     return with_novelty(refined, train, train[:0] if held is None else held)
 
 
@@ -166,8 +171,18 @@ def seed_of(key: NoiseKey) -> int:
     return key.seed * 1_000_003 + chain
 
 
-def choose(found: Sequence[Draws]) -> Choice:
-    """λ and the factors on σ that maximise the likelihood of the held-back labels."""
+def relative_sizes(centres: torch.Tensor, spaces: Sequence[Subspace], found: Sequence[Draws]) -> list[float]:
+    """|δ| / |θ| for every candidate λ, over all networks and draws; centres: θ_c [networks, P]."""
+    squares = sum(
+        torch.stack([space.expand(moves).double().square().sum(1).mean() for moves in each.moves])
+        for space, each in zip(spaces, found, strict=True)
+    )
+    return (torch.as_tensor(squares) / centres.double().square().sum()).sqrt().tolist()
+
+
+def choose(found: Sequence[Draws], sizes: Sequence[float]) -> Choice:
+    """λ and the factors on σ that maximise the likelihood of the held-back labels, among the λ that move the weights by
+    at most FARTHEST; sizes: by how much each does, relative to the weights."""
     held = found[0].held
     if held is None:
         number = NOISES.index(DEFAULT_NOISE)
@@ -185,7 +200,8 @@ def choose(found: Sequence[Draws]) -> Choice:
             factors.append(factor)
             total += log_p
         choices.append(Choice(number, (factors[0], factors[1], factors[2]), total))
-    return max(choices, key=lambda choice: choice.log_likelihood or -np.inf)
+    near = [choice for choice, size in zip(choices, sizes, strict=True) if size <= FARTHEST] or choices[:1]
+    return max(near, key=lambda choice: choice.log_likelihood or -np.inf)
 
 
 def best_factor(error: np.ndarray, epistemic: np.ndarray, aleatoric: np.ndarray) -> tuple[float, float]:
@@ -257,15 +273,14 @@ def _normals(key: NoiseKey, stream: int, count: int, size: int) -> torch.Tensor:
 def _assembled(
     posterior: Posterior,
     chosen: list[int],
+    spaces: Sequence[Subspace],
     found: Sequence[Draws],
     choice: Choice,
     train: Dataset,
     plan: Plan,
-    seed: int,
     draws: int,
 ) -> Posterior:
     """Pairs (θ_c, δ) in turn from the chains, with the factors on σ in the last bias of the heads."""
-    spaces = [space_of(posterior, plan, NoiseKey(seed, [number])) for number in range(len(chosen))]
     order = [(number, draw) for draw in range(draws) for number in range(len(chosen))]
     rows = torch.tensor([chosen[number] for number, _ in order])
     moves = [spaces[number].expand(found[number].moves[choice.noise, draw, None]) for number, draw in order]

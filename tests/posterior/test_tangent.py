@@ -21,8 +21,9 @@ from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample
 from equibayes.posterior.seen import marks_of, split_known
 from equibayes.posterior.subspace import Subspace
-from equibayes.posterior.tangent import best_factor, refine, resident, warnings_of
+from equibayes.posterior.tangent import FARTHEST, best_factor, choose, refine, resident, warnings_of
 from equibayes.posterior.tangent_plan import NOISES
+from equibayes.posterior.tangent_store import Draws
 from equibayes.run import Run
 from tests import physics
 from tests.cli import program
@@ -227,6 +228,22 @@ def test_sigma_factor_of_known_errors() -> None:
         error = rng.normal(0, np.sqrt(epistemic + 9.0), 2_000)
         factor, _ = best_factor(error, np.full(2_000, epistemic), np.ones(2_000))
         assert factor == pytest.approx(3.0, rel=0.08)
+
+
+def test_weights_are_not_moved_far(plain: Posterior, data: Dataset) -> None:
+    """Of the λ that move the weights by little enough, the likeliest is chosen, here the smallest."""
+    rows = all_rows(plain, plain.samples[0], data[:1])
+    rng = np.random.default_rng(0)
+    noise = torch.from_numpy(rng.normal(size=(len(NOISES), 4, len(rows.label))))
+    errors = torch.logspace(0, -len(NOISES) + 1, len(NOISES), dtype=torch.float64)
+    found = [
+        Draws(torch.ones(len(NOISES)), torch.zeros(len(NOISES), 4, 1), rows.label + errors[:, None, None] * noise, rows)
+    ]
+    last = len(NOISES) - 1
+    assert choose(found, [0.1] * len(NOISES)).noise == last
+    far = [0.1] * (last - 1) + [FARTHEST + 0.1] * 2
+    assert choose(found, far).noise == last - 2
+    assert choose(found, [FARTHEST + 0.1] * len(NOISES)).noise == 0
 
 
 def test_file(refined: Posterior, tmp_path: Path) -> None:
