@@ -4,7 +4,8 @@ from pathlib import Path
 
 from equibayes.data.dataset import Dataset
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.tangent import refine, warnings_of
+from equibayes.posterior.tangent import refine
+from equibayes.posterior.tangent_choice import warnings_of
 from equibayes.posterior.tangent_plan import Plan
 from equibayes.posterior.tangent_store import Store
 from equibayes.run import Run
