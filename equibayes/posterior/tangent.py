@@ -104,7 +104,7 @@ def refine(
         found.append(around)
     spaces = [space_of(posterior, row, plan, NoiseKey(seed, [number])) for number, row in enumerate(chosen)]
     choice = choose(found, relative_sizes(posterior.samples[torch.tensor(chosen)], spaces, found))
-    refined = _assembled(posterior, chosen, spaces, found, choice, train, plan, draws)
+    refined = assembled(posterior, chosen, spaces, found, choice, train, plan, draws)
     return with_novelty(refined, train, train[:0] if held is None else held)
 
 
@@ -210,7 +210,7 @@ def _normals(key: NoiseKey, stream: int, count: int, size: int) -> torch.Tensor:
     return torch.cat([standard_normal(key, draw, size, stream=stream, dtype=torch.float64) for draw in range(count)])
 
 
-def _assembled(
+def assembled(
     posterior: Posterior,
     chosen: list[int],
     spaces: Sequence[Subspace],
