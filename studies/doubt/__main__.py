@@ -66,7 +66,8 @@ def run(case: Case, options: argparse.Namespace) -> None:
         results = {kind: method.predict(frames) for kind, frames in case.probes.items()}
         usual = Usual.of(results[INSIDE])
         sets = {kind: measured(result, usual) for kind, result in results.items()}
-        plain = {kind: method.plain(frames) for kind, frames in case.probes.items()}
+        same = method.plain is method.predict
+        plain = results if same else {kind: method.plain(frames) for kind, frames in case.probes.items()}
         own = Usual.of(plain[INSIDE])
         alone = {kind: measured(result, own) for kind, result in plain.items()}
         about = {"case": case.name, "method": name, **key, "seed": options.seed, "made": method.about}
