@@ -25,7 +25,6 @@ from equibayes.allocator import keep_freed_memory
 from equibayes.data import Dataset, Structure, bundled_ethanol
 from equibayes.posterior.fit_novelty import FEWEST_FRAMES, with_novelty
 
-
 MOST = 4.0
 """Seconds for the calls without novelty."""
 

@@ -39,6 +39,7 @@ from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample_prepared
 from equibayes.posterior.seen import unseen
 from equibayes.posterior.tangent import refine
+from equibayes.posterior.tangent_choice import warnings_of
 from equibayes.run import Run
 from equibayes.run.prepare import hold_back, lay_out
 from equibayes.simulate.trust import Trust
@@ -170,7 +171,10 @@ class Learner:
         sampled = self._sampled(current)
         if sampled.number < current.number:
             self.say(f"round {current.number}: exact inference with {counted(len(train), 'label')}")
-            refine(load(sampled.posterior), train, validation, seed=current.number).save(current.posterior)
+            refined = refine(load(sampled.posterior), train, validation, seed=current.number)
+            for warning in warnings_of(refined.verdict["tangent"]):
+                self.say(f"round {current.number}: {warning}")
+            refined.save(current.posterior)
             return
         before = before and load(self._sampled(current.previous()).posterior)
         run = self.where.to(current.posterior, resume_if_begun=True)

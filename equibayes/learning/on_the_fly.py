@@ -31,6 +31,7 @@ from equibayes.plural import counted
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.marks import frame_mark
 from equibayes.posterior.tangent import refine
+from equibayes.posterior.tangent_choice import warnings_of
 from equibayes.run import Run
 from equibayes.run.progress import Display, Silent
 from equibayes.run.settings import SampleConfig
@@ -121,7 +122,10 @@ class LearnOnTheFly(LabelCandidates):
                 resample(before, more, more[:0], self.config, self.resampling, seen=seen, run=run)
                 clear(run_folder(output))
             else:
-                refine(self._sampled()[0], more, seed=len(self.labels), directions=DIRECTIONS).save(output)
+                refined = refine(self._sampled()[0], more, seed=len(self.labels), directions=DIRECTIONS)
+                for warning in warnings_of(refined.verdict["tangent"]):
+                    self.display.say(warning)
+                refined.save(output)
         self.posterior = load(output)  # also if new: samples stored in half precision differ from those in memory
         return Reply(self.calculator(self.posterior))
 

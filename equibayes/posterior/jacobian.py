@@ -1,6 +1,6 @@
 """Labels of frames with what a network predicts for them, and how that changes with its weights."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -9,12 +9,12 @@ from equibayes.bayes.model import StochasticModel
 from equibayes.data.resident import ResidentData
 from equibayes.engine.rows import SIX
 from equibayes.engine.select import make_rows
+from equibayes.posterior.linear_regression import Progress
 from equibayes.posterior.subspace import Subspace
 
 FORCES, ENERGY, STRESS = 0, 1, 2
 KINDS = ("forces", "energy", "stress")
 ROWS_AT_ONCE = 512
-Progress = Callable[[Iterable[int]], Iterable[int]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ labels, so that no more than some of them are ever in memory,
     E[u] = (A + I)⁻¹ b,     s² = (rᵀ Λ⁻¹ r − bᵀ E[u]) / R,     u = E[u] + s L⁻ᵀ ε,  L Lᵀ = A + I.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +29,10 @@ JITTER, LARGEST_JITTER = 1e-10, 1e-4
 """Relative to the mean of K's diagonal: rounding of the Jacobian must not make K indefinite."""
 PANELS = 8
 """A symmetric product is computed in so many panels, of which those above the diagonal are left out."""
+AT_ONCE = 1024
+"""Columns that are converted to float64 at once."""
+Progress = Callable[[Iterable[int]], Iterable[int]]
+"""Wraps a loop to show how far it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +55,12 @@ class Solution:
 class FewLabels:
     """All labels at once; more can be added."""
 
-    def __init__(self, rows: torch.Tensor, residual: torch.Tensor, noise: torch.Tensor) -> None:
+    def __init__(
+        self, rows: torch.Tensor, residual: torch.Tensor, noise: torch.Tensor, progress: Progress = iter
+    ) -> None:
         """J [R, m], r [R] and Λ [R]."""
         self.rows, self.residual, self.noise = rows, residual.double(), noise.double()
-        self.gram = gram(rows)
+        self.gram = gram(rows, progress)
 
     def __len__(self) -> int:
         return len(self.residual)
@@ -67,13 +73,17 @@ class FewLabels:
         self.residual, self.noise = torch.cat([self.residual, residual]), torch.cat([self.noise, noise])
 
     def solve(
-        self, factors: Sequence[float], normal: torch.Tensor, of_labels: torch.Tensor | None = None
+        self,
+        factors: Sequence[float],
+        normal: torch.Tensor,
+        of_labels: torch.Tensor | None = None,
+        progress: Progress = iter,
     ) -> list[Solution]:
         """With Λ multiplied by each of some factors; ε [n, m] and ν [n, R]."""
         assert of_labels is not None
         projected, found, scales = product(normal, self.rows), [], []
-        for factor in factors:
-            noise = factor * self.noise
+        for number in progress(range(len(factors))):
+            noise = factors[number] * self.noise
             wrong = projected + noise.sqrt() * of_labels
             found.append(_solve(self.gram, noise, torch.cat([self.residual[None], wrong])))
             scales.append(float(self.residual @ found[-1][0]) / len(self.residual))
@@ -101,10 +111,14 @@ class ManyLabels:
         self.squares, self.count = self.squares + float(wrong @ wrong), self.count + len(wrong)
 
     def solve(
-        self, factors: Sequence[float], normal: torch.Tensor, of_labels: torch.Tensor | None = None
+        self,
+        factors: Sequence[float],
+        normal: torch.Tensor,
+        of_labels: torch.Tensor | None = None,
+        progress: Progress = iter,
     ) -> list[Solution]:
         """As of `FewLabels`; draws need no ν."""
-        return [self._solve(factor, normal.double()) for factor in factors]
+        return [self._solve(factors[number], normal.double()) for number in progress(range(len(factors)))]
 
     def _solve(self, factor: float, normal: torch.Tensor) -> Solution:
         precision = self.matrix / factor
@@ -116,11 +130,11 @@ class ManyLabels:
         return Solution(mean, scale**0.5 * spread, scale)
 
 
-def gram(rows: torch.Tensor) -> torch.Tensor:
+def gram(rows: torch.Tensor, progress: Progress = iter) -> torch.Tensor:
     """J Jᵀ in float64."""
     result = torch.zeros(len(rows), len(rows), dtype=torch.float64)
-    for columns in rows.split(4096, 1):
-        add_gram(result, columns.double())
+    for start in progress(range(0, rows.shape[1], AT_ONCE)):
+        add_gram(result, rows[:, start : start + AT_ONCE].double())
     return result
 
 
@@ -133,7 +147,7 @@ def add_gram(result: torch.Tensor, rows: torch.Tensor) -> None:
         result[own, rest] = result[rest, own].mT.clone()
 
 
-def product(left: torch.Tensor, right: torch.Tensor, at_once: int = 4096) -> torch.Tensor:
+def product(left: torch.Tensor, right: torch.Tensor, at_once: int = AT_ONCE) -> torch.Tensor:
     """J J'ᵀ in float64, from [R, m] and [S, m], some columns at a time."""
     result = torch.zeros(len(left), len(right), dtype=torch.float64)
     for some, others in zip(left.split(at_once, 1), right.split(at_once, 1)):

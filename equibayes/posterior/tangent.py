@@ -13,21 +13,19 @@ What stands for the posterior is a set of pairs (θ_c, δ) with δ drawn from it
 *linearised* network (``linearised.py``).  Draws come in pairs on either side of the mean of δ, so that an even number
 of them has this mean.
 
-The heads describe the misfit of θ_c before the correction, so σ would be too wide afterwards.  λ and one factor each
-for the σ of forces, energies and stress are those that maximise the likelihood of held-back frames.  Without held-back
-frames λ is ``DEFAULT_NOISE``, and σ is scaled by √λ s, as the regression itself has it.
+The heads describe the misfit of θ_c before the correction, so σ would be too wide afterwards: λ and factors on σ are
+chosen by held-back frames (``tangent_choice.py``).
 
 This is an approximation: the neighbourhood of each θ_c alone, as far as the network is linear there.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from math import log, pi
+from math import log
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
 from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN, STRESS_HEAD
@@ -37,19 +35,19 @@ from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.fit_novelty import with_novelty
-from equibayes.posterior.jacobian import FORCES, KINDS, Sight, blocks_of, rows_of
-from equibayes.posterior.linear_regression import FewLabels, ManyLabels, Solution
+from equibayes.posterior.jacobian import Sight, blocks_of, rows_of
+from equibayes.posterior.linear_regression import FewLabels, ManyLabels, Progress, Solution
 from equibayes.posterior.marks import frame_mark
 from equibayes.posterior.subspace import Subspace
+from equibayes.posterior.tangent_choice import Choice, choose, held_back_errors
 from equibayes.posterior.tangent_plan import NOISES, Plan
 from equibayes.posterior.tangent_store import Draws, Store
 from equibayes.sampling.noise import NoiseKey, standard_normal
 
-DEFAULT_NOISE = 0.1
 FEWEST_HELD = 5
-LARGE = 1.0
-"""Size of δ relative to θ that is warned about where no held-back frame shows that predictions are better."""
 STREAM_WEIGHTS, STREAM_LABELS = 6, 7
+LEAST_RMS = 1e-3
+"""Of an array of weights; those that are all 0 move too."""
 HEADS = (FORCE_HEAD, ENERGY_HEAD, STRESS_HEAD)
 """In the order of KINDS."""
 
@@ -58,15 +56,6 @@ class Watch(Protocol):
     """Shows the progress of a loop."""
 
     def __call__(self, items: Iterable[int], what: str) -> Iterable[int]: ...
-
-
-@dataclass(frozen=True)
-class Choice:
-    """λ (its number in NOISES), a factor on the σ of each kind of label, ln p of the held-back labels."""
-
-    noise: int
-    factors: tuple[float, float, float]
-    log_likelihood: float | None
 
 
 def refine(
@@ -78,6 +67,7 @@ def refine(
     seed: int = 0,
     directions: int | None = None,
     labels: int | None = None,
+    last_layer: bool = False,
     folder: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
     watch: Watch = lambda items, what: items,
@@ -89,13 +79,14 @@ def refine(
     held        frames that it did not learn from, for λ and the size of σ
     directions  random directions of the weights that δ consists of, at most; None: see `tangent_plan`
     labels      that are learned, at most: of more, all energies and a random share of the forces; None: likewise
+    last_layer  only the weights of the last layer and the readout move: cheaper, with a part of the gain
     folder      keeps what is computed, network by network, so that an interrupted call goes on there
     """
     if posterior.dropout:
         raise InputError("only a posterior or ensemble of whole networks can be refined, not dropout masks of one")
     posterior = replace(posterior, tangent=None)  # of one that was refined before, the same networks are refined again
     train = train.right
-    plan = Plan.of(posterior, train, directions, labels)
+    plan = Plan.of(posterior, train, directions, labels, last_layer=last_layer)
     plan.check()
     known = resident(posterior, train)
     left = None if held is None or len(held) < FEWEST_HELD else resident(posterior, held)
@@ -106,13 +97,23 @@ def refine(
         around = store.load(number)
         if around is None:
             inference = Inference(posterior, centre, plan, NoiseKey(seed, [number]))
-            inference.learn(known, partial(watch, what=f"network {number + 1} of {len(chosen)}"))
-            around = inference.draws(draws, left)
+            stage = partial(_stage, watch, f"network {number + 1} of {len(chosen)}")
+            inference.learn(known, stage)
+            around = inference.draws(draws, left, stage)
             store.save(number, around)
         found.append(around)
     choice = choose(found)
     refined = _assembled(posterior, chosen, found, choice, train, plan, seed, draws)
     return with_novelty(refined, train, train[:0] if held is None else held)
+
+
+def _stage(watch: Watch, network: str, what: str) -> Progress:
+    """Shows the progress of a stage of the work on one network."""
+    return lambda items: watch(items, f"{network}: {what}")
+
+
+def _silent(what: str) -> Progress:
+    return iter
 
 
 class Inference:
@@ -121,85 +122,60 @@ class Inference:
     def __init__(self, posterior: Posterior, centre: int, plan: Plan, key: NoiseKey) -> None:
         """centre: the number of the sample;  key: of its random numbers."""
         self.model, self.position, self.key = posterior.model, posterior.samples[centre], key
-        self.space = space_of(posterior, plan, key)
+        self.space = space_of(posterior, centre, plan, key)
         self.few, self.share = plan.few, plan.share
         self.found: FewLabels | ManyLabels | None = None if plan.few else ManyLabels(self.space.size)
 
-    def learn(self, data: ResidentData, progress: Callable[[Iterable[int]], Iterable[int]] = iter) -> None:
+    def learn(self, data: ResidentData, stage: Callable[[str], Progress] = _silent) -> None:
         """Learn the labels of some frames."""
         sight = Sight(data, self.share, seed_of(self.key))
         if isinstance(self.found, ManyLabels):
-            for rows in blocks_of(self.model, self.position, sight, self.space, progress):
+            for rows in blocks_of(self.model, self.position, sight, self.space, stage("labels")):
                 self.found.add(rows.jacobian, rows.residual, rows.variance)
             return
-        rows = rows_of(self.model, self.position, sight, self.space, progress)
+        rows = rows_of(self.model, self.position, sight, self.space, stage("labels"))
         if self.found is None:
-            self.found = FewLabels(rows.jacobian, rows.residual, rows.variance)
+            self.found = FewLabels(rows.jacobian, rows.residual, rows.variance, stage("Gram matrix"))
         else:
             self.found.add(rows.jacobian, rows.residual, rows.variance)
 
-    def draws(self, count: int, held: ResidentData | None) -> Draws:
+    def draws(self, count: int, held: ResidentData | None, stage: Callable[[str], Progress] = _silent) -> Draws:
         """Draws of u for every candidate λ, and what they predict for held-back frames."""
-        solutions = self._solve(-(-count // 2))
+        solutions = self._solve(-(-count // 2), stage("noise levels"))
         moves = torch.stack([each.draws()[:count] for each in solutions]).float()
         rows = None if held is None else rows_of(self.model, self.position, Sight(held), self.space)
         members = None if rows is None else rows.value + moves.double() @ rows.jacobian.double().mT
         kept = None if rows is None else replace(rows, jacobian=rows.jacobian[:, :0])
         return Draws(torch.tensor([each.scale for each in solutions], dtype=torch.float64), moves, members, kept)
 
-    def _solve(self, count: int) -> list[Solution]:
+    def _solve(self, count: int, progress: Progress) -> list[Solution]:
         """For every candidate λ."""
         assert self.found is not None
         normal = _normals(self.key, STREAM_WEIGHTS, count, self.space.size)
         of_labels = _normals(self.key, STREAM_LABELS, count, len(self.found)) if self.few else None
-        return self.found.solve(NOISES, normal, of_labels)
+        return self.found.solve(NOISES, normal, of_labels, progress)
 
 
-def space_of(posterior: Posterior, plan: Plan, key: NoiseKey) -> Subspace:
-    """The directions around a network."""
-    return Subspace.of(posterior.model, plan.directions, seed_of(key))
+def space_of(posterior: Posterior, centre: int, plan: Plan, key: NoiseKey) -> Subspace:
+    """The directions around a network.
+
+    Where the prior is relative, weights move in proportion to the RMS of their array: arrays of networks that were
+    trained elsewhere differ in size by a factor of 100.
+    """
+    width = array_rms(posterior, centre) if posterior.config.get("prior", {}).get("relative") else None
+    return Subspace.of(posterior.model, plan.directions, seed_of(key), plan.groups, width)
+
+
+def array_rms(posterior: Posterior, centre: int) -> torch.Tensor:
+    """[P]: RMS of the array that each weight of a sample belongs to."""
+    pieces = posterior.samples[centre].double().split(posterior.model.layout.sizes)
+    return torch.cat([each.square().mean().sqrt().clamp(min=LEAST_RMS).expand(len(each)) for each in pieces])
 
 
 def seed_of(key: NoiseKey) -> int:
     """Of choices around a network that are not Gaussian."""
     (chain,) = key.chains
     return key.seed * 1_000_003 + chain
-
-
-def choose(found: Sequence[Draws]) -> Choice:
-    """λ and the factors on σ that maximise the likelihood of the held-back labels."""
-    held = found[0].held
-    if held is None:
-        number = NOISES.index(DEFAULT_NOISE)
-        factor = float((DEFAULT_NOISE * torch.stack([each.scale[number] for each in found]).mean()).sqrt())
-        return Choice(number, (factor, factor, factor), None)
-    aleatoric = torch.stack([each.held.sigma.square() for each in found if each.held is not None]).mean(0).numpy()
-    choices = []
-    for number in range(len(NOISES)):
-        members = torch.cat([each.members[number] for each in found if each.members is not None]).numpy()
-        error, epistemic = members.mean(0) - held.label.numpy(), members.var(0)
-        factors, total = [], 0.0
-        for kind in range(len(KINDS)):
-            own = held.kind.numpy() == kind
-            factor, log_p = best_factor(error[own], epistemic[own], aleatoric[own])
-            factors.append(factor)
-            total += log_p
-        choices.append(Choice(number, (factors[0], factors[1], factors[2]), total))
-    return max(choices, key=lambda choice: choice.log_likelihood or -np.inf)
-
-
-def best_factor(error: np.ndarray, epistemic: np.ndarray, aleatoric: np.ndarray) -> tuple[float, float]:
-    """The factor c on the aleatoric σ that maximises Σ ln N(error; 0, epistemic + c² aleatoric), and that maximum.
-
-    epistemic, aleatoric: variances.  Within a factor of 100 either way, to 1 %.
-    """
-    if not len(error):
-        return 1.0, 0.0
-    factors = np.exp(np.linspace(-log(100), log(100), 921))
-    variance = epistemic + np.square(factors)[:, None] * aleatoric
-    log_p = -0.5 * (np.square(error) / variance + np.log(2 * pi * variance)).sum(1)
-    best = int(log_p.argmax())
-    return float(factors[best]), float(log_p[best])
 
 
 def centres(posterior: Posterior) -> list[int]:
@@ -221,35 +197,6 @@ def resident(posterior: Posterior, data: Dataset) -> ResidentData:
     )
 
 
-def warnings_of(about: dict[str, Any]) -> list[str]:
-    """Where the linearisation does not hold; about: `tangent` of the verdict."""
-    errors, size = about["held_back_force_mae"], about["relative_size"]
-    found = []
-    if errors and errors[1] > errors[0]:
-        found.append(
-            f"the linearised networks have a larger force error on held-back frames ({1e3 * errors[1]:.1f} meV/Å) than "
-            f"the networks themselves ({1e3 * errors[0]:.1f}): the linearisation fails; use the unrefined posterior"
-        )
-    if not errors and size > LARGE:
-        found.append(
-            f"the labels move the weights by {100 * size:.0f} % of their size, and there are no held-back frames to see "
-            "whether the linearisation holds: name some, or sample again with all labels"
-        )
-    return found
-
-
-def held_back_errors(found: Sequence[Draws], noise: int) -> tuple[float, float] | None:
-    """Mean absolute force error on held-back frames, eV/Å: of the mean of the centres, and of the linearised mean."""
-    held = found[0].held
-    if held is None:
-        return None
-    before = torch.stack([each.held.value for each in found if each.held is not None]).mean(0)
-    after = torch.cat([each.members[noise] for each in found if each.members is not None]).mean(0)
-    own = held.kind == FORCES
-    error_before, error_after = ((each - held.label)[own].abs().mean() for each in (before, after))
-    return float(error_before), float(error_after)
-
-
 def _normals(key: NoiseKey, stream: int, count: int, size: int) -> torch.Tensor:
     return torch.cat([standard_normal(key, draw, size, stream=stream, dtype=torch.float64) for draw in range(count)])
 
@@ -265,7 +212,7 @@ def _assembled(
     draws: int,
 ) -> Posterior:
     """Pairs (θ_c, δ) in turn from the chains, with the factors on σ in the last bias of the heads."""
-    spaces = [space_of(posterior, plan, NoiseKey(seed, [number])) for number in range(len(chosen))]
+    spaces = [space_of(posterior, row, plan, NoiseKey(seed, [number])) for number, row in enumerate(chosen)]
     order = [(number, draw) for draw in range(draws) for number in range(len(chosen))]
     rows = torch.tensor([chosen[number] for number, _ in order])
     moves = [spaces[number].expand(found[number].moves[choice.noise, draw, None]) for number, draw in order]
@@ -285,6 +232,7 @@ def _assembled(
         "share_of_forces": plan.share,
         "directions": plan.directions,
         "weights": plan.weights,
+        **({"groups": list(plan.groups)} if plan.groups else {}),
         "draws": draws,
         "relative_size": float(torch.cat(moves).norm() / samples.norm()),
         "held_back_force_mae": held_back_errors(found, choice.noise),

@@ -32,6 +32,7 @@ class Plan:
     share       of the force components of each frame that are used
     weights     weights that move
     directions  random directions of them that δ consists of; all of them where there are as many as weights
+    groups      of weights that move; None: all that the mean depends on
     """
 
     networks: int
@@ -40,20 +41,27 @@ class Plan:
     share: float
     weights: int
     directions: int
+    groups: tuple[str, ...] | None = None
 
     @classmethod
     def of(
-        cls, posterior: Posterior, train: Dataset, directions: int | None = None, labels: int | None = None
+        cls,
+        posterior: Posterior,
+        train: Dataset,
+        directions: int | None = None,
+        labels: int | None = None,
+        *,
+        last_layer: bool = False,
     ) -> "Plan":
         """directions, labels: at most so many around each network, instead of what DIRECTIONS and LABELS give."""
+        groups = (f"layer{posterior.network.num_layers - 1}", "readout") if last_layer else None
         forces, others = count_labels(posterior, train)
         share = min(1.0, max((labels or LABELS) - others, len(train)) / forces)
         used = others + sum(max(1, round(share * 3 * len(s))) for s in train.structures)
-        weights = len(moving_weights(posterior.model))
+        weights = len(moving_weights(posterior.model, groups))
         networks = len(set(posterior.chain.tolist()))
-        return cls(
-            networks, len(train), used, share, weights, min(directions or max(1, DIRECTIONS // networks), weights)
-        )
+        directions = min(directions or max(1, DIRECTIONS // networks), weights)
+        return cls(networks, len(train), used, share, weights, directions, groups)
 
     @property
     def few(self) -> bool:
@@ -75,7 +83,7 @@ class Plan:
 
     def seconds(self, posterior: Posterior, resident: ResidentData) -> float:
         """An estimate, from one frame and a small product, each measured."""
-        position, space = posterior.samples[-1], Subspace.of(posterior.model, self.directions, 0)
+        position, space = posterior.samples[-1], Subspace.of(posterior.model, self.directions, 0, self.groups)
         evaluate = make_rows(posterior.model, position, resident, space.column, space.sign)
         *_, chosen = Sight(resident, self.share).of([0])
         evaluate([0], chosen)  # compiles
@@ -99,11 +107,8 @@ class Plan:
 
     def words(self) -> str:
         """One line for the user."""
-        space = (
-            f"all {self.weights} weights"
-            if self.directions == self.weights
-            else f"{self.directions} random directions of {self.weights} weights"
-        )
+        which = f"{self.weights} weights" + (f" of {' and '.join(self.groups)}" if self.groups else "")
+        space = f"all {which}" if self.directions == self.weights else f"{self.directions} random directions of {which}"
         how = "Gram matrix of the labels" if self.few else "normal equations of the directions"
         some = "" if self.share == 1 else f" ({100 * self.share:.0f} % of the force components, at random)"
         return (

@@ -32,7 +32,9 @@ ETHANOL = group_of([(0, 1, 2, 3, 4, 6, 7, 5, 8), (0, 1, 2, 4, 3, 6, 5, 7, 8)])
 STARTS = (Settings(Kernel("gauss", 1.0), 1e-5), Settings(Kernel("matern", 6.0), 1e-7))
 
 
-def fitted(data: Dataset, subsets: Sequence[int]) -> tuple[Settings, list[dict[str, Any]]]:
+def fitted(
+    data: Dataset, subsets: Sequence[int], group: Sequence[Sequence[int]] = ETHANOL
+) -> tuple[Settings, list[dict[str, Any]]]:
     """Settings of largest marginal likelihood, and all settings tried.
 
     On the first subset everything is searched.  With more frames the length scale stays the same and the noise
@@ -45,7 +47,7 @@ def fitted(data: Dataset, subsets: Sequence[int]) -> tuple[Settings, list[dict[s
     for size in sizes:
         positions, forces, _ = (torch.from_numpy(array[:size]) for array in arrays)
         how: dict[str, Any] = {} if size == sizes[0] else {"steps": (0.0, 1.2), "rounds": 1}
-        found = [search(positions, forces, ETHANOL, start, **how) for start in candidates]
+        found = [search(positions, forces, group, start, **how) for start in candidates]
         best, _ = max(found, key=lambda each: max(row["log_evidence"] for row in each[1]))
         for settings, rows in found:
             about = {"frames": size, "kernel": settings.kernel.kind}

@@ -3,8 +3,9 @@
     python -m studies.tangent ethanol 100 0 -o results/tangent            one core, some minutes
     python -m studies.tangent ethanol 100 0 -o /tmp/tangent --quick       a minute, to see that it runs
 
-Writes SYSTEM-N-SEED.json after every method.  Further methods: point, dropout, limits-R-M (refined with at most
-R labels and M directions).
+Writes SYSTEM-N-SEED.json after every method; methods that the file has already stay as they are, so that others can be
+added with --methods.  Further methods: ensemble-refined, dropout, point, llpr (after point), gp, and limits-R-M
+(refined with at most R labels and M directions).
 """
 
 import argparse
@@ -16,7 +17,7 @@ import torch
 
 from equibayes.allocator import keep_freed_memory
 from studies.shared.options import parser_of
-from studies.shared.results import provenance, save_json
+from studies.shared.results import provenance, read_json, save_json
 from studies.tangent.cases import case
 from studies.tangent.contest import METHODS, Contest, settings, smaller
 
@@ -33,7 +34,7 @@ def main() -> None:
     )
     about = {
         name: getattr(options, name)
-        for name in ("system", "frames", "seed", "network", "mass", "chains", "steps", "directions")
+        for name in ("system", "frames", "seed", "network", "mass", "chains", "steps", "labels", "directions")
     }
     variant = "".join(
         f"-{word}" for word, usual in ((options.network, "small"), (options.mass, "matrix")) if word != usual
@@ -43,11 +44,17 @@ def main() -> None:
     def save(found: dict[str, Any]) -> None:
         save_json(path, about | {"settings": config.to_dict(), "provenance": provenance(), "methods": found})
 
-    contest = Contest(frames, config, save, options.directions)
+    before = read_json(path)
+    if before is not None and before["settings"] != config.to_dict():
+        raise SystemExit(f"{path}: from other settings; choose another --tag or remove it")
+    limits = {"labels": options.labels, "directions": options.directions}
+    contest = Contest(options.system, frames, config, save, limits, before["methods"] if before else {})
     begun = time.process_time()
     for method in options.methods.split(","):
+        if method in contest.found:
+            continue
         spent = time.process_time() - begun
-        expected = contest.budget or 0.0
+        expected = contest.budget if "refined" in contest.found else 0.0
         if spent + expected > options.seconds:
             print(f"{method}: left out, {spent:.0f} s are spent")
             continue
@@ -65,6 +72,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--mass", default="matrix", help="default: %(default)s")
     parser.add_argument("--chains", type=int, default=4, help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=5000, help="of each chain (default: %(default)s)")
+    parser.add_argument("--labels", type=int, help="labels around each network (default: as equibayes refine)")
     parser.add_argument("--directions", type=int, help="random directions (default: as equibayes refine)")
     parser.add_argument("--tag", default="", help="end of the name of the file")
     parser.add_argument("--seconds", type=float, default=1e9, help="no method is begun that would end after this time")

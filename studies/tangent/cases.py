@@ -20,7 +20,7 @@ from equibayes.data import Dataset, read
 from studies.presets.frames import CRYSTALS, FOLDER, HELD_BACK, MOLECULES, frames
 
 SHIFTED = Path(__file__).resolve().parents[1]
-TESTED = 400
+TESTED = 200
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def _frames(system: str) -> tuple[Dataset, dict[str, Dataset]]:
         folder = SHIFTED / "pedot/data"
         known = Dataset.concatenate([read(folder / "pedot.npz@train"), read(folder / "pedot.npz@validation")])
         names = {"8 units": "pedot_8.npz", "12 units": "pedot_12.npz", "16 units": "pedot_16.npz"}
-        return known, {name: evenly(read(folder / file), 60) for name, file in names.items()}
+        return known, {name: evenly(read(folder / file), 30) for name, file in names.items()}
     raise ValueError(f"{system}: no such system")
 
 

@@ -14,46 +14,68 @@ from equibayes.run import Run
 from equibayes.run.settings import SampleConfig, sample_config
 from studies.tangent.cases import Case
 from studies.tangent.measures import measured
+from studies.tangent.rivals import gaussian_process, rigidity
 
-METHODS = ("posterior", "refined", "ensemble-4", "ensemble-8", "ensemble-refined")
-"""Of these the second defines the processor time that the others get; the first is what it begins with."""
+METHODS = ("posterior", "refined", "last-layer", "ensemble-4", "ensemble-8")
+"""Of these the second defines the processor time that ensembles, dropout and point get; the first is what it begins
+with."""
+OTHERS = ("ensemble-refined", "dropout", "point", "llpr", "gp")
 
 
 @dataclass
 class Contest:
-    """budget: seconds of processor time of `refined`, once it is known;  step: of one step of one network."""
+    """found: of each method that was measured."""
 
+    system: str
     case: Case
     config: SampleConfig
     save: Callable[[dict[str, Any]], None]
-    directions: int | None = None
-    budget: float | None = None
-    step: float | None = None
+    limits: dict[str, int | None]
     found: dict[str, Any] = field(default_factory=dict)
     plain: Posterior | None = None
+    point: Posterior | None = None
 
     def run(self, method: str) -> None:
         """Train, measure, save."""
+        self.found[method] = self._measured(method)
+        self.save(self.found)
+        first = next(iter(self.found[method]["tests"].values()))
+        numbers = {key: first[key] for key in ("mae", "ln_p", "rescaled_ln_p", "in_68", "auc", "energy_mae")}
+        words = {key: value and round(value, 3) for key, value in numbers.items()}
+        print(method, f"{self.found[method]['seconds']:.1f} s", words, flush=True)
+
+    def _measured(self, method: str) -> dict[str, Any]:
+        """Seconds, settings and numbers of a method."""
+        if method == "gp":
+            return gaussian_process(self.system, self.case)
+        if method == "llpr":
+            assert self.point is not None
+            found = rigidity(self.point, self.case)
+            return found | {"seconds": self.found["point"]["seconds"] + found["seconds"]}
         begun = time.process_time()
         posterior, about = self._made(method)
         seconds = time.process_time() - begun
         if method == "posterior":
-            self.plain, self.step = posterior, seconds / (self.config.chains * self._steps)
-        if method == "refined":
-            assert self.plain is not None
+            self.plain = posterior
+        if method == "point":
+            self.point = posterior
+        if method in ("refined", "last-layer") or method.startswith("limits-"):
             about["refining_seconds"] = seconds
             seconds += self.found["posterior"]["seconds"]
-            self.budget = seconds
         about |= {"seconds": seconds, "tests": measured(posterior, self.case.held, self.case.tests)}
         if posterior.tangent is not None:
             about["tangent"] = posterior.verdict["tangent"]
-        self.found[method] = about
-        self.save(self.found)
-        first = next(iter(about["tests"].values()))
-        numbers = {key: first[key] for key in ("mae", "ln_p", "rescaled_ln_p", "in_68", "auc", "energy_mae")}
-        print(
-            method, f"{seconds:.1f} s", {key: value and round(value, 3) for key, value in numbers.items()}, flush=True
-        )
+        return about
+
+    @property
+    def budget(self) -> float:
+        """Seconds of processor time for every method: those of `refined`."""
+        return self.found["refined"]["seconds"]
+
+    @property
+    def step(self) -> float:
+        """Seconds of one step of one network."""
+        return self.found["posterior"]["seconds"] / (self.config.chains * self._steps)
 
     @property
     def _steps(self) -> int:
@@ -64,9 +86,12 @@ class Contest:
         if method == "posterior":
             made = sample(train_frames, self.config, validation=held, run=Run(device="cpu"))
             return made, {"networks": self.config.chains, "steps": self._steps}
-        if method == "refined":
+        if method in ("refined", "last-layer"):
             assert self.plain is not None
-            return refine(self.plain, train_frames, held, directions=self.directions), {"networks": self.config.chains}
+            last = method == "last-layer"
+            return refine(self.plain, train_frames, held, last_layer=last, **self.limits), {
+                "networks": self.config.chains
+            }
         if method.startswith("limits-"):
             assert self.plain is not None
             labels, directions = (int(word) for word in method.split("-")[1:])
@@ -74,9 +99,7 @@ class Contest:
             return made, {"networks": self.config.chains, "labels": labels, "directions": directions}
         if method == "ensemble-refined":
             made = self._baseline("ensemble", self.config.chains, self._steps)
-            return refine(made, train_frames, held, directions=self.directions), {"networks": self.config.chains}
-        assert self.budget is not None
-        assert self.step is not None
+            return refine(made, train_frames, held, **self.limits), {"networks": self.config.chains}
         networks = int(method.split("-")[1]) if method.startswith("ensemble-") else 1
         steps = max(10, int(self.budget / self.step / networks))
         return self._baseline(method.split("-")[0], networks, steps), {"networks": networks, "steps": steps}

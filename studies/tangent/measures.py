@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,21 +18,31 @@ from equibayes.posterior.predict import predict
 
 def measured(posterior: Posterior, held: Dataset, tests: dict[str, Dataset]) -> dict[str, Any]:
     """Numbers for every test set, with the cost of a prediction."""
-    own = posterior.calibration
-    assert own is None
+    assert posterior.calibration is None
     predicted = list(predict(posterior, held.structures, device="cpu"))
     fitted = with_calibration(posterior, held, {len(posterior): predicted}).calibration
-    calibration = Calibration.from_dict(fitted) if fitted else None
+    assert fitted is not None
+    calibration = Calibration.from_dict(fitted)
+    return scored(lambda frames: evaluate(posterior, frames, device="cpu"), partial(_recalibrated, calibration), tests)
+
+
+def _recalibrated(calibration: Calibration, result: Evaluated) -> Evaluated:
+    return recalibrated(result, calibration)
+
+
+def scored(
+    ask: Callable[[Dataset], Evaluated], rescale: Callable[[Evaluated], Evaluated], tests: dict[str, Dataset]
+) -> dict[str, Any]:
+    """The same for any method: what it predicts, and this rescaled by the held-back frames."""
     found: dict[str, Any] = {}
     for name, frames in tests.items():
         begun = time.process_time()
-        raw = evaluate(posterior, frames, device="cpu")
+        raw = ask(frames)
         seconds = (time.process_time() - begun) / len(frames)
+        rescaled = numbers(rescale(raw))
         found[name] = numbers(raw) | {"prediction_ms": 1e3 * seconds}
-        if calibration is not None:
-            rescaled = numbers(recalibrated(raw, calibration))
-            found[name] |= {f"rescaled_{key}": rescaled[key] for key in ("ln_p", "in_68", "in_95", "auc", "rank")}
-            found[name]["rescaled_energy_ln_p"] = rescaled["energy_ln_p"]
+        found[name] |= {f"rescaled_{key}": rescaled[key] for key in ("ln_p", "in_68", "in_95", "auc", "rank")}
+        found[name]["rescaled_energy_ln_p"] = rescaled["energy_ln_p"]
     return found
 
 

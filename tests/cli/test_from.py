@@ -42,6 +42,7 @@ def test_zero_shot_error_is_told_before_sampling_begins(equibayes, tmp_path):
         "burn_in.steps=2",
         "burn_in.batch_size=1",
         "cycles.length=2",
+        "tangent=off",
         "--chains",
         "1",
         "--samples",
@@ -58,6 +59,10 @@ def test_zero_shot_error_is_told_before_sampling_begins(equibayes, tmp_path):
     posterior = load(out)
     assert posterior.network.type_names == ["H", "C", "O"]
     assert posterior.data["zero_shot"]["center"] == "7net-0"
+    limits = ["--labels", "9", "--directions", "64", "--draws", "1"]
+    done = equibayes("refine", out, "bundled:ethanol@0:3", "-o", tmp_path / "refined.posterior", *limits)
+    assert "64 random directions of" in done.stdout
+    assert load(tmp_path / "refined.posterior").tangent.abs().max() > 0
     assert 0.01 < posterior.config["prior"]["width"] < 1
     about = equibayes("info", out).stdout
     assert "around 7net-0, width 0." in about

@@ -83,6 +83,14 @@ def test_molecules_of_several_sizes_and_an_isolated_atom(config):
     Case(config, MOLECULES).check()
 
 
+def test_memory_of_other_minibatches_does_not_matter():
+    """What they leave in the buffers is where others have what does not move with the atoms."""
+    case = Case(FOUNDATION, MOLECULES)
+    for frames in ([[0, 0, 0], [0, 0, 0]], [[1, 1], [1, 1]], [[2, 2], [2, 1]], [[0, 1, 2], [1, 1, 0]], [[1], [2]]):
+        case.frames = torch.tensor(frames)
+        case.check()
+
+
 def test_atoms_that_meet_their_own_images():
     Case(MIXED, [selftest_cases.crystal(6, 4.0, 6), selftest_cases.crystal(2, 3.0, 7)]).check()
 
@@ -93,7 +101,8 @@ def test_covariances_of_forces(covariance):
     config = replace(TINY, covariance=covariance)
     cells = [selftest_cases.crystal(6, 4.0, 6), selftest_cases.crystal(2, 3.0, 7)]
     weighted = [replace(frame, weight=weight) for frame, weight in zip(MOLECULES, (0.25, 3.0, 1.0))]
-    for frames in (weighted, cells):
+    noisy = [replace(frame, noise=noise) for frame, noise in zip(MOLECULES, (0.0, 0.5, 2.0))]
+    for frames in (weighted, noisy, cells):
         Case(config, frames).check()
     squares = Case(config, MOLECULES, objective="squares")
     squares.check()

@@ -209,7 +209,8 @@ template <class Real> class Passes {
     // from the sums over neighbours to y of the next layer
     void finish(int i, int version, long from, long to) {
         linears(LAYER[i].after, version, from, to, false);
-        typed(LAYER[i].connection, version, from, to, false);
+        // the embedding does not move with the atoms: it has no version 2
+        if (i || version == 0) typed(LAYER[i].connection, version, from, to, false);
         gate(i, version, from, to);
         if (i + 1 < LAYERS) linears(LAYER[i + 1].before, version, from, to, false);
     }
