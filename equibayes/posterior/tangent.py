@@ -29,6 +29,7 @@ from typing import Any, Protocol
 import torch
 
 from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN, STRESS_HEAD
+from equibayes.bayes.prior import group_widths
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number
 from equibayes.data.resident import ResidentData
@@ -159,17 +160,21 @@ class Inference:
 def space_of(posterior: Posterior, centre: int, plan: Plan, key: NoiseKey) -> Subspace:
     """The directions around a network.
 
-    Where the prior is relative, weights move in proportion to the RMS of their array: arrays of networks that were
-    trained elsewhere differ in size by a factor of 100.
+    Where the prior is relative, weights move in proportion to its widths: arrays of networks that were trained
+    elsewhere differ in size by a factor of 100.
     """
-    width = array_rms(posterior, centre) if posterior.config.get("prior", {}).get("relative") else None
+    prior = posterior.config.get("prior", {})
+    width = relative_widths(posterior, centre, prior) if prior.get("relative") else None
     return Subspace.of(posterior.model, plan.directions, seed_of(key), plan.groups, width)
 
 
-def array_rms(posterior: Posterior, centre: int) -> torch.Tensor:
-    """[P]: RMS of the array that each weight of a sample belongs to."""
-    pieces = posterior.samples[centre].double().split(posterior.model.layout.sizes)
-    return torch.cat([each.square().mean().sqrt().clamp(min=LEAST_RMS).expand(len(each)) for each in pieces])
+def relative_widths(posterior: Posterior, centre: int, prior: dict[str, Any]) -> torch.Tensor:
+    """[P]: RMS of the array that each weight of a sample belongs to, times the width of its group over that of most."""
+    layout = posterior.model.layout
+    pieces = posterior.samples[centre].double().split(layout.sizes)
+    rms = torch.cat([each.square().mean().sqrt().clamp(min=LEAST_RMS).expand(len(each)) for each in pieces])
+    usual = prior["width"]
+    return rms * group_widths(layout.groups, prior["group_widths"], layout.size, usual) / usual
 
 
 def seed_of(key: NoiseKey) -> int:

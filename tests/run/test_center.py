@@ -202,6 +202,7 @@ def test_a_run_ends_with_inference_in_units_of_the_prior():
     config = config_around()
     assert config.tangent == "on"
     few = replace(config, burn_in=replace(config.burn_in, steps=4), cycles=replace(config.cycles, length=2))
+    few = replace(few, prior=replace(few.prior, group_widths={"embedding": 1e-6}))
     posterior = sample_prepared(prepare(data, few, center=center), data, Run(device="cpu"))
     assert posterior.tangent is not None
     moved, size = (posterior.model.layout.views(each.double()) for each in (posterior.tangent, posterior.samples))
@@ -209,6 +210,7 @@ def test_a_run_ends_with_inference_in_units_of_the_prior():
         name: float(moved[name].square().mean() / size[name].square().mean()) ** 0.5
         for name in ("readout", "layer0.linear_1.0e", "layer1.linear_2.0e")
     }
+    assert float(moved["embedding"].abs().max()) < 1e-4 * float(moved["readout"].abs().max()), "as good as fixed"
     assert max(share.values()) < 5 * min(share.values()), share
     assert float(size["readout"].abs().mean()) > 20 * float(size["layer0.linear_1.0e"].abs().mean())
 
