@@ -18,6 +18,7 @@ from equibayes.posterior.center import load_center, spread_in_chains
 from equibayes.posterior.conclude import FEWEST_LABELS, affordable
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import sample, sample_prepared
+from equibayes.posterior.tangent import refine
 from equibayes.posterior.tangent_plan import LABELS
 from equibayes.run import Run
 from equibayes.run.center import Center
@@ -171,6 +172,19 @@ def test_the_whole_of_a_posterior(first):
     assert float(sigma.square().mean().sqrt()) == pytest.approx(prepared.zero_shot["force_rms"], rel=1e-3)
     torch.testing.assert_close(prior.width[rows], spread[rows].float())
     assert spread_in_chains(posterior.take([0, 1])) is None, "one sample of each chain"
+
+
+def test_the_whole_of_a_refined_posterior(first, tmp_path):
+    """Its samples have the weights of the chains, and differ in how far these move."""
+    _, posterior = first
+    refined = refine(posterior, ethanol_frames(12), draws=2)
+    refined.save(tmp_path / "refined.posterior")
+    center = load_center(str(tmp_path / "refined.posterior"))
+    assert center is not None
+    rows = posterior.model.layout.groups["readout"]
+    half = (refined.tangent[:2] - refined.tangent[2:])[:, rows].double()
+    assert center.spread is not None
+    torch.testing.assert_close(center.spread[rows.start], half.square().mean().div(2).sqrt())
 
 
 def test_unknown_species():
