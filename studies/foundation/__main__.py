@@ -32,7 +32,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--factor", type=float, default=1.0, help="multiplies the width of the prior")
     parser.add_argument("--name", default="", help="added to the name of the file")
     parser.add_argument("--output", type=Path, default=Path("build/foundation"))
-    parser.add_argument("--tables", type=Path, metavar="FOLDER", help="print the table of what is there, draw comparison.png, end")
+    parser.add_argument(
+        "--tables", type=Path, metavar="FOLDER", help="print the table of what is there, draw comparison.png, end"
+    )
     add_device(parser)
     add_commit(parser)
     add_settings(parser)
