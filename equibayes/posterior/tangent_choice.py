@@ -3,14 +3,15 @@
 λ and one factor each for the σ of forces, energies and stress are those that maximise the likelihood of held-back
 labels.  Without held-back frames λ is ``DEFAULT_NOISE``, and σ is scaled by √λ s, as the regression itself has it.
 
-The mean of several networks is better than each of them.  If their predictions have the variance v and differ by b
-(variance over networks), its squared error is v − b on average, because for any errors
+If the predictions of several networks have the variance v each and differ by b (variance over networks), all draws
+together have v + b.  But the mean of the networks is better than each, not worse: for any errors
 
-    (mean e)² = mean e² − variance of e,
+    (mean e)² = mean e² − variance of e.
 
-but the variance of all draws is v + b.  Without held-back frames, where no factor is fitted, draws around each network
-are therefore narrowed such that v + b becomes v − b.  v and b are those of training frames left out one by one, which
-needs no further evaluation.
+Without held-back frames, where no factor is fitted, draws around each network are therefore narrowed such that all
+together have the variance v.  (v − b is what the formula suggests, and too narrow: errors have heavier tails than a
+Gaussian, see results/foundation.)  v and b are those of training frames left out one by one, which needs no further
+evaluation.
 """
 
 from collections.abc import Sequence
@@ -67,13 +68,13 @@ def choose(found: Sequence[Draws]) -> Choice:
 
 
 def narrowing(found: Sequence[Draws]) -> float:
-    """The factor c on the σ of single networks with which c² v + b = v − b."""
+    """The factor c on the σ of single networks with which c² v + b = v."""
     parts = [each.left_out for each in found if each.left_out is not None]
     if len(parts) < len(found) or len(parts) < 2:
         return 1.0
     errors, variances = torch.stack(parts).unbind(1)
     b, v = float(errors.var(0, correction=0).mean()), float(variances.mean())
-    return max(NARROWEST, max(0.0, 1 - 2 * b / v) ** 0.5)
+    return max(NARROWEST, max(0.0, 1 - b / v) ** 0.5)
 
 
 def best_factor(error: np.ndarray, epistemic: np.ndarray, aleatoric: np.ndarray) -> tuple[float, float]:
