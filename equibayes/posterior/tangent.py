@@ -218,6 +218,8 @@ def _normals(key: NoiseKey, stream: int, count: int, size: int) -> torch.Tensor:
 
 def narrowed(moves: torch.Tensor, factor: float) -> torch.Tensor:
     """Draws [n, m] nearer to their mean, which is that of every pair."""
+    if factor == 1.0:
+        return moves
     mean = moves[: max(1, len(moves) // 2 * 2)].mean(0)
     return mean + factor * (moves - mean)
 
