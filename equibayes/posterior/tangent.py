@@ -103,8 +103,9 @@ def refine(
             around = inference.draws(draws, left, stage)
             store.save(number, around)
         found.append(around)
-    choice = choose(found)
-    refined = _assembled(posterior, chosen, found, choice, train, plan, seed, draws)
+    spaces = [space_of(posterior, row, plan, NoiseKey(seed, [number])) for number, row in enumerate(chosen)]
+    choice = choose(found, relative_sizes(posterior.samples[torch.tensor(chosen)], spaces, found))
+    refined = assembled(posterior, chosen, spaces, found, choice, train, plan, draws)
     return with_novelty(refined, train, train[:0] if held is None else held)
 
 
@@ -193,6 +194,14 @@ def seed_of(key: NoiseKey) -> int:
     return key.seed * 1_000_003 + chain
 
 
+def relative_sizes(networks: torch.Tensor, spaces: Sequence[Subspace], found: Sequence[Draws]) -> list[float]:
+    """|δ| / |θ| for every candidate λ, over all networks and draws; networks: θ_c [K, P]."""
+    moved = [
+        torch.stack([space.expand(u).square().sum(1).mean() for u in each.moves]) for space, each in zip(spaces, found)
+    ]
+    return (torch.stack(moved).sum(0) / networks.square().sum()).sqrt().tolist()
+
+
 def centres(posterior: Posterior) -> list[int]:
     """The last sample of every chain."""
     last = {int(chain): number for number, chain in enumerate(posterior.chain)}
@@ -224,18 +233,17 @@ def narrowed(moves: torch.Tensor, factor: float) -> torch.Tensor:
     return mean + factor * (moves - mean)
 
 
-def _assembled(
+def assembled(
     posterior: Posterior,
     chosen: list[int],
+    spaces: Sequence[Subspace],
     found: Sequence[Draws],
     choice: Choice,
     train: Dataset,
     plan: Plan,
-    seed: int,
     draws: int,
 ) -> Posterior:
     """Pairs (θ_c, δ) in turn from the chains, with the factors on σ in the last bias of the heads."""
-    spaces = [space_of(posterior, row, plan, NoiseKey(seed, [number])) for number, row in enumerate(chosen)]
     order = [(number, draw) for draw in range(draws) for number in range(len(chosen))]
     rows = torch.tensor([chosen[number] for number, _ in order])
     drawn = [narrowed(each.moves[choice.noise], choice.narrowed) for each in found]

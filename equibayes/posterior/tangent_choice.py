@@ -1,7 +1,9 @@
 """What is chosen for the linearised posterior by held-back frames, and whether it holds there.
 
 λ and one factor each for the σ of forces, energies and stress are those that maximise the likelihood of held-back
-labels.  Without held-back frames λ is ``DEFAULT_NOISE``, and σ is scaled by √λ s, as the regression itself has it.
+labels, among the λ for which |δ| ≤ ``FARTHEST`` |θ|.  A smaller λ may still help frames like those held back, but
+networks that were moved farther are much worse on frames unlike them (measured: results/solids).  Without held-back
+frames λ is ``DEFAULT_NOISE``, and σ is scaled by √λ s, as the regression itself has it.
 
 If the predictions of several networks have the variance v each and differ by b (variance over networks), all draws
 together have v + b.  But the mean of the networks is better than each, not worse: for any errors
@@ -32,6 +34,9 @@ NARROWEST = 0.5
 LARGE = 1.0
 """Size of δ relative to θ that is warned about where no held-back frame shows that predictions are better."""
 
+FARTHEST = 2.0
+"""Largest size of δ relative to θ where held-back frames choose it."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -44,8 +49,8 @@ class Choice:
     narrowed: float = 1.0
 
 
-def choose(found: Sequence[Draws]) -> Choice:
-    """λ and the factors on σ that maximise the likelihood of the held-back labels."""
+def choose(found: Sequence[Draws], sizes: Sequence[float]) -> Choice:
+    """λ and the factors on σ that maximise the likelihood of the held-back labels; sizes: |δ| / |θ| for every λ."""
     held = found[0].held
     if held is None:
         number = NOISES.index(DEFAULT_NOISE)
@@ -64,7 +69,8 @@ def choose(found: Sequence[Draws]) -> Choice:
             factors.append(factor)
             total += log_p
         choices.append(Choice(number, (factors[0], factors[1], factors[2]), total))
-    return max(choices, key=lambda choice: choice.log_likelihood or -np.inf)
+    near = [choice for choice, size in zip(choices, sizes, strict=True) if size <= FARTHEST]
+    return max(near or choices[:1], key=lambda choice: choice.log_likelihood or -np.inf)
 
 
 def narrowing(found: Sequence[Draws]) -> float:

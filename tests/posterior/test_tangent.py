@@ -22,8 +22,17 @@ from equibayes.posterior.sample import sample
 from equibayes.posterior.seen import marks_of, split_known
 from equibayes.posterior.subspace import Subspace, moving_weights
 from equibayes.posterior.tangent import Inference, centres, refine, resident, space_of
-from equibayes.posterior.tangent_choice import DEFAULT_NOISE, NARROWEST, best_factor, narrowing, warnings_of
+from equibayes.posterior.tangent_choice import (
+    DEFAULT_NOISE,
+    FARTHEST,
+    NARROWEST,
+    best_factor,
+    choose,
+    narrowing,
+    warnings_of,
+)
 from equibayes.posterior.tangent_plan import NOISES, Plan
+from equibayes.posterior.tangent_store import Draws
 from equibayes.run import Run
 from equibayes.sampling.noise import NoiseKey
 from tests import physics
@@ -255,6 +264,19 @@ def test_sigma_factor_of_known_errors() -> None:
         error = rng.normal(0, np.sqrt(epistemic + 9.0), 2_000)
         factor, _ = best_factor(error, np.full(2_000, epistemic), np.ones(2_000))
         assert factor == pytest.approx(3.0, rel=0.08)
+
+
+def test_weights_are_not_moved_far(plain: Posterior, data: Dataset) -> None:
+    """Of the λ that move the weights by little enough, the likeliest is chosen, here the smallest."""
+    rows = all_rows(plain, plain.samples[0], data[:1])
+    noise = torch.from_numpy(np.random.default_rng(0).normal(size=(len(NOISES), 4, len(rows.label))))
+    errors = torch.logspace(0, -len(NOISES) + 1, len(NOISES), dtype=torch.float64)
+    members = rows.label + errors[:, None, None] * noise
+    found = [Draws(torch.ones(len(NOISES)), torch.zeros(len(NOISES), 4, 1), members, rows)]
+    last, far = len(NOISES) - 1, FARTHEST + 0.1
+    assert choose(found, [0.1] * len(NOISES)).noise == last
+    assert choose(found, [0.1] * (last - 1) + [far, far]).noise == last - 2
+    assert choose(found, [far] * len(NOISES)).noise == 0
 
 
 def test_file(refined: Posterior, tmp_path: Path) -> None:
