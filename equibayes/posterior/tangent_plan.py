@@ -17,7 +17,7 @@ from equibayes.posterior.subspace import Subspace, moving_weights
 DIRECTIONS = 32768
 """At most so many random directions of the weights, all networks together: more networks need fewer directions each
 for the same error of their mean (measured: results/tangent)."""
-LAST_LAYER_DIRECTIONS = 8192
+LAST_LAYER_DIRECTIONS = 16384
 """The same where the last layer alone moves, so that this is cheap."""
 LABELS = 4096
 """At most so many labels: of more, all energies and a random share of the force components of every frame."""
