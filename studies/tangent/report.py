@@ -177,7 +177,7 @@ def draw(found: list[Setting], path: Path) -> None:
     axes[2].axvspan(60, 76, color="0.93")
     names = [each.title + ("" if each.in_distribution else f" → {each.test}") for each in found]
     axes[0].set_yticks(places, names)
-    axes[0].legend(fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(styles), fontsize=8)
     save_figure(figure, path)
 
 
