@@ -171,7 +171,8 @@ def main() -> None:
         table.add_row(name, str(found["atoms"]), *speeds, *ratios)
     Console().print(table)
     config = {"steps": STEPS, "timestep_fs": 0.5, "rounds": options.rounds, "networks": networks}
-    result = {"benchmark": "LAMMPS on a CPU", "quick": options.quick, "config": config, "seed": 0, "rows": rows}
+    about = {"benchmark": "LAMMPS on a CPU", "engine": contest.atoms.calc.engine, "quick": options.quick}
+    result = {**about, "config": config, "seed": 0, "rows": rows}
     save(result, options, "lammps-cpu.json", ("torch", "numpy", "ase", "lammps", "vesin"))
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from equibayes.evaluation.evaluated import evaluate
     from equibayes.posterior.calibrate import calibrate
     from equibayes.posterior.file import Posterior, load
-    from equibayes.posterior.predict import Prediction, predict
+    from equibayes.posterior.predict import predict
+    from equibayes.posterior.prediction import Prediction
     from equibayes.posterior.sample import sample
     from equibayes.run.options import Run
     from equibayes.run.settings import sample_config
@@ -45,7 +46,7 @@ _LAZY = {
     "Run": "equibayes.run.options",
     "sample_config": "equibayes.run.settings",
     "predict": "equibayes.posterior.predict",
-    "Prediction": "equibayes.posterior.predict",
+    "Prediction": "equibayes.posterior.prediction",
     "Calculator": "equibayes.simulate.calculator",
     "properties": "equibayes.solids.properties",
     "Properties": "equibayes.solids.properties",

@@ -30,7 +30,7 @@ from equibayes.data.structures import Structure
 from equibayes.device import choose_device
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior, load
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 from equibayes.simulate.calculator import SKIN
 from equibayes.simulate.evaluator import Evaluator
 

@@ -21,7 +21,8 @@ from equibayes.plural import counted
 from equibayes.posterior.extxyz import write_predictions
 from equibayes.posterior.file import load
 from equibayes.posterior.novelty import NO_NOVELTY, NOVELTY
-from equibayes.posterior.predict import Prediction, predict
+from equibayes.posterior.predict import predict
+from equibayes.posterior.prediction import Prediction
 from equibayes.posterior.pretrained import as_posterior, load_pretrained
 from equibayes.run.progress import watched
 

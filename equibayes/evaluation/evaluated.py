@@ -17,7 +17,8 @@ from equibayes.plural import counted
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.marks import frame_mark
-from equibayes.posterior.predict import Prediction, predict_each
+from equibayes.posterior.predict import predict_each
+from equibayes.posterior.prediction import Prediction
 from equibayes.posterior.seen import marks_of, unseen
 from equibayes.posterior.sigma import Sigma
 from equibayes.posterior.stress import six_elements

@@ -30,7 +30,7 @@ from equibayes.learning.information import (
     whitened,
 )
 from equibayes.posterior.novelty import NO_NOVELTY
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 from equibayes.simulate.trust import DEVIATIONS, Deviation
 from equibayes.units import GPA
 

@@ -16,7 +16,8 @@ from equibayes.posterior import conformal
 from equibayes.posterior.calibration import METHODS, QUANTITIES, Calibrated, Calibration, uncalibrated
 from equibayes.posterior.choose import choose, coverage
 from equibayes.posterior.file import Posterior, read, write
-from equibayes.posterior.predict import Prediction, predict_each
+from equibayes.posterior.predict import predict_each
+from equibayes.posterior.prediction import Prediction
 from equibayes.posterior.rescale import FITS, Residuals
 from equibayes.posterior.sigma import Sigma
 from equibayes.posterior.stress import six_elements

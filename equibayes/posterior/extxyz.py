@@ -27,7 +27,7 @@ from equibayes.data.extxyz import frame_text, labels_of
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
 from equibayes.files import write_atomically
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 
 
 def write_predictions(

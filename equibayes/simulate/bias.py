@@ -18,7 +18,7 @@ import numpy as np
 
 from equibayes.data.structures import Structure, full_to_voigt
 from equibayes.errors import InputError
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 from equibayes.simulate.calculator import Calculator
 
 SMOOTH = 5e-3

@@ -44,7 +44,7 @@ from equibayes.device import choose_device
 from equibayes.errors import InputError, TrustWarning
 from equibayes.posterior.file import Posterior, load
 from equibayes.posterior.novelty import NOVELTY
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.trust import DEVIATIONS, Deviation, Trust, check_deviation
 

@@ -12,7 +12,8 @@ from equibayes.engine.interface import Dynamics
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.novelty import Gauge
-from equibayes.posterior.predict import Prediction, ReadyPosterior
+from equibayes.posterior.predict import ReadyPosterior
+from equibayes.posterior.prediction import Prediction
 from equibayes.posterior.sampled import Sampled
 from equibayes.simulate.skin import SkinList
 

@@ -19,7 +19,7 @@ from ase.calculators.socketio import IPIProtocol, SocketClosed, actualunixsocket
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError, one_line
 from equibayes.plural import counted
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 from equibayes.simulate.evaluator import Evaluator
 from equibayes.simulate.trust import DEVIATIONS, Deviation, atom_deviations
 from equibayes.simulate.vacuum_cell import VacuumCell

@@ -11,7 +11,7 @@ import numpy as np
 
 from equibayes.data.structures import Structure
 from equibayes.errors import InputError
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 from equibayes.simulate.lammps_atoms import LocalAtoms
 from equibayes.simulate.lammps_library import Ranks
 from equibayes.simulate.lammps_script import QUANTITIES

@@ -21,7 +21,7 @@ from equibayes.data.structures import Structure
 from equibayes.engine.interface import Ghosts, PartDynamics
 from equibayes.errors import InputError
 from equibayes.posterior.novelty import Gauge
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 from equibayes.posterior.sampled import Sampled
 from equibayes.simulate.domains import Domain, Share, joined, joined_novelty, owners
 from equibayes.simulate.evaluator import Evaluator

@@ -3,12 +3,11 @@
     python -m studies.covariance ethanol --covariance pair --seed 0 --output OUT      # one posterior
     python -m studies.covariance --speed --output OUT                                 # time of a step
     python -m studies.covariance --scaling --output OUT                               # up to 10 000 atoms
-    python -m studies.covariance --collect OUT                                        # tables
+    python -m studies.covariance --collect OUT                                        # tables; gain.png beside OUT
 
 Each command writes JSON files below OUT and leaves out those that exist.
 """
 
-import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.provenance import provenance, write_json
 from equibayes.bayes.covariance import COVARIANCES
+from equibayes.files import make_folder
 from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample_prepared
@@ -25,12 +24,15 @@ from equibayes.run import Run
 from equibayes.run.prepare import prepare
 from equibayes.run.settings import sample_config
 from studies.covariance.cases import CASES, frames
+from studies.covariance.figure import draw
 from studies.covariance.measures import measured
 from studies.covariance.speed import scaling, speed
-from studies.covariance.tables import tables
+from studies.covariance.tables import runs_in, tables
+from studies.shared.options import add_commit, parser_of, start
+from studies.shared.results import provenance, save_json
 
 
-def run_one(name: str, covariance: str, seed: int, steps: int | None, quick: bool) -> dict[str, Any]:
+def run_one(name: str, covariance: str, seed: int, steps: int | None, keep: Path | None, quick: bool) -> dict[str, Any]:
     """One posterior, raw and recalibrated on the frames that it held back."""
     values = CASES[name].config(30 if quick else steps) | {"seed": seed, "likelihood": {"covariance": covariance}}
     config = sample_config("quick", None, values)
@@ -53,43 +55,48 @@ def run_one(name: str, covariance: str, seed: int, steps: int | None, quick: boo
         "judged": len(judged),
     }
     calibrated = calibrate(posterior, prepared.validation, device="cpu")
+    if keep is not None:
+        calibrated.save(make_folder(keep) / f"{name}-{covariance}-{seed}.posterior")
     for what, each in (("raw", posterior), ("calibrated", calibrated)):
         predictions = list(predict(each, judged.structures, covariance=True, device="cpu"))
         found[what] = measured(judged, predictions)
     assert calibrated.calibration is not None
-    found["calibration"] = calibrated.calibration["forces"]["method"]
+    forces = calibrated.calibration["forces"]
+    found["calibration"] = {"method": forces["method"], "factor": forces["choice"].get("factor")}
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("set", nargs="?", choices=tuple(CASES))
     parser.add_argument("--covariance", choices=COVARIANCES, default="isotropic")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="of the burn-in (default: of the set)")
     parser.add_argument("--output", type=Path, default=Path("results/covariance/runs"))
+    parser.add_argument("--keep", type=Path, help="folder for the posteriors (default: they are not kept)")
     parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
-    parser.add_argument("--speed", action="store_true", help="time of a gradient, all forms interleaved")
-    parser.add_argument("--scaling", action="store_true", help="time of a gradient up to 10 000 atoms")
+    parser.add_argument("--speed", action="store_true", help="time of a step, all forms interleaved")
+    parser.add_argument("--scaling", action="store_true", help="time of a step up to 10 000 atoms")
     parser.add_argument("--collect", type=Path, help="tables of a folder")
-    parser.add_argument("--commit", help="to be recorded, where there is no git")
+    add_commit(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    about = provenance() | ({"commit": options.commit} if options.commit else {})
+    about = provenance(options.commit)
     if options.collect:
         print(tables(options.collect))
+        draw(runs_in(options.collect), options.collect.parent / "gain.png")
     elif options.speed or options.scaling:
         name = "speed" if options.speed else "scaling"
         found = speed(options.quick) if options.speed else scaling(options.quick)
-        write_json(options.output / f"{name}.json", {"provenance": about, **found})
+        save_json(options.output / f"{name}.json", {"provenance": about, **found})
     elif options.set:
         path = options.output / f"{options.set}-{options.covariance}-{options.seed}.json"
         if not path.is_file():
-            found = run_one(options.set, options.covariance, options.seed, options.steps, options.quick)
-            write_json(path, {"provenance": about, **found})
+            found = run_one(options.set, options.covariance, options.seed, options.steps, options.keep, options.quick)
+            save_json(path, {"provenance": about, **found})
     else:
         parser.error("name a set, or --speed, --scaling or --collect")
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

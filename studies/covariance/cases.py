@@ -32,7 +32,11 @@ class Case:
 
 
 def _steps(steps: int, batch: int = 4) -> dict[str, Any]:
-    return {"burn_in": {"steps": steps, "batch_size": batch}, "cycles": {"length": steps // 10, "batch_size": batch}}
+    return {
+        "sampler": {"mass": "matrix"},
+        "burn_in": {"steps": steps, "batch_size": batch},
+        "cycles": {"length": steps // 10, "batch_size": batch},
+    }
 
 
 CASES = {

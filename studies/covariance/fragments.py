@@ -18,12 +18,12 @@ MOST_FRAGMENTS = 24
 def projections(structure: Structure) -> dict[str, FloatArray]:
     """By name, weights [m, n, 3] of derived quantities; bonds across periodic boundaries are left out."""
     bonds, positions = bonds_of(structure), structure.positions
-    pieces = list(fragments(structure, bonds))[:MOST_FRAGMENTS]
+    pieces, none = list(fragments(structure, bonds))[:MOST_FRAGMENTS], np.zeros((0, len(structure), 3))
     return {
         "components": np.eye(3 * len(structure)).reshape(-1, len(structure), 3),
         "bond stretching": np.array([stretching(positions, i, j) for i, j in bonds[: 4 * MOST_FRAGMENTS]]),
-        "fragment net force": np.concatenate([net_force(len(structure), piece) for piece in pieces]),
-        "fragment torque": np.concatenate([torque(positions, piece) for piece in pieces]),
+        "fragment net force": np.concatenate([none, *(net_force(len(structure), piece) for piece in pieces)]),
+        "fragment torque": np.concatenate([none, *(torque(positions, piece) for piece in pieces)]),
     }
 
 

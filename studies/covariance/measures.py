@@ -10,7 +10,7 @@ from equibayes.data import Dataset
 from equibayes.data.structures import Structure
 from equibayes.evaluation.multivariate import energy_score, log_likelihood, without
 from equibayes.posterior.force_covariance import rigid_of
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 from studies.covariance.fragments import projections
 
 LEVELS = {"68": 0.6827, "95": 0.9545}
@@ -42,7 +42,7 @@ def covariances(prediction: Prediction) -> dict[str, np.ndarray]:
 
 
 def of_one(structure: Structure, forces: np.ndarray, matrix: np.ndarray) -> dict[str, Any]:
-    """Per vector: ln likelihood, also without net force and torque; coverage of ellipsoids and of projections."""
+    """Per vector: ln likelihood, also without net force and torque; which ellipsoids and projections hold the error."""
     error, count = forces - structure.forces, len(structure)
     rigid, _ = rigid_of(structure, 1e-3)
     own = np.einsum("iaib->iab", matrix.reshape(count, 3, count, 3))
@@ -52,16 +52,18 @@ def of_one(structure: Structure, forces: np.ndarray, matrix: np.ndarray) -> dict
         "ln_p": log_likelihood(error.ravel(), matrix) / count,
         "ln_p_inner": log_likelihood(inner_error, inner) / count,
         "energy_score": energy_score(error.ravel(), matrix),
-        **{f"ellipsoids_{name}": float((distance <= chi2.ppf(level, 3)).mean()) for name, level in LEVELS.items()},
+        **{f"ellipsoids_{name}": distance <= chi2.ppf(level, 3) for name, level in LEVELS.items()},
     }
     for what, weights in projections(structure).items():
         if len(weights):
             flat = weights.reshape(len(weights), -1)
             z = np.abs(flat @ error.ravel()) / np.sqrt(np.einsum("mi,ij,mj->m", flat, matrix, flat, optimize=True))
             for name, width in WIDTHS.items():
-                found[f"{what}_{name}"] = float((z <= width).mean())
+                found[f"{what}_{name}"] = z <= width
     return found
 
 
 def _mean(rows: list[dict[str, Any]]) -> dict[str, float]:
-    return {name: float(np.mean([row[name] for row in rows if name in row])) for name in rows[0]}
+    """Over frames, atoms or projections."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: float(np.concatenate([np.atleast_1d(r[name]) for r in rows if name in r]).mean()) for name in names}

@@ -1,7 +1,6 @@
-"""Time of the gradient of a minibatch with each form of the noise, interleaved, and how it grows with the atoms."""
+"""Time of a step of the sampler with each form of the noise, interleaved, and how it grows with the atoms."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,24 +11,30 @@ from equibayes.bayes.covariance import COVARIANCE_HEAD, COVARIANCES
 from equibayes.bayes.potential import Potential
 from equibayes.data import Dataset
 from equibayes.data.structures import Structure
-from equibayes.engine.native.potential import NativePotential
+from equibayes.engine.select import make_stepper
 from equibayes.run.prepare import make_prior, prepare
 from equibayes.run.settings import sample_config
+from equibayes.sampling import sghmc
+from equibayes.sampling.chain import Stretch
+from equibayes.sampling.noise import NoiseKey
+from equibayes.sampling.schedule import StepPlan
 from studies.covariance.cases import CASES, frames
 
 CELLS = (2, 4, 6, 8, 11)
 """Cubic cells of silicon along each axis: 64 to 10 648 atoms."""
+RATE = 1e-9
+"""So small that the weights stay where they are."""
 
 
 def speed(quick: bool) -> dict[str, Any]:
-    """Seconds of CPU time of a gradient of 4 frames (1 of water), the least of many, by set and form."""
+    """Seconds of CPU time per step on minibatches as the study has them, the least of many, by set and form."""
     found: dict[str, Any] = {}
     for name in ("ethanol",) if quick else CASES:
         data, _ = frames(name)
-        batch = 1 if name == "water" else 4
-        calls = {each: _gradient(data.subset(range(24)), each, batch) for each in COVARIANCES}
-        found[name] = _least(calls, 3 if quick else 60)
-    return {"batch": 4, "gradient": found}
+        batch = CASES[name].settings["burn_in"]["batch_size"]
+        clocks = {each: Clock(data.subset(range(24)), each, batch, steps=10) for each in COVARIANCES}
+        found[name] = _least(clocks, 3 if quick else 30)
+    return {"step": found}
 
 
 def scaling(quick: bool) -> dict[str, Any]:
@@ -40,33 +45,42 @@ def scaling(quick: bool) -> dict[str, Any]:
         atoms.rattle(0.1, seed=0)
         forces = np.random.default_rng(0).normal(size=(len(atoms), 3))
         structure = Structure(atoms.numbers, atoms.positions, atoms.cell.array, atoms.pbc, energy=0.0, forces=forces)
-        calls = {each: _gradient(Dataset([structure, structure], "silicon"), each, 1) for each in COVARIANCES}
-        found[str(len(atoms))] = _least(calls, max(3, 2000 // len(atoms)))
-    return {"gradient": found}
+        data = Dataset([structure, structure], "silicon")
+        clocks = {each: Clock(data, each, 1, steps=1) for each in COVARIANCES}
+        found[str(len(atoms))] = _least(clocks, max(3, 2000 // len(atoms)))
+    return {"step": found}
 
 
-def _gradient(data: Dataset, covariance: str, batch: int) -> Callable[[], object]:
-    """With weights that make S as large as a trained network does."""
-    settings = {"likelihood": {"covariance": covariance}, "data": {"validation": 0, "energy_reference": "zero"}}
-    if any(abs(s.energy or 0.0) > len(s) for s in data):
-        settings["data"]["energy_reference"] = "auto"
-    prepared = prepare(data, sample_config("quick", None, settings))
-    model = prepared.model
-    weights = model.layout.start(1, 0)
-    if covariance != "isotropic":
-        own = model.layout.groups[COVARIANCE_HEAD]
-        weights[:, own] = 0.5 * torch.randn(1, own.stop - own.start, generator=torch.Generator().manual_seed(0))
-    resident = prepared.resident(prepared.train, "cpu")
-    potential = NativePotential(Potential(model, resident, make_prior(prepared, "cpu")))
-    numbers = torch.arange(batch)[None]
-    return lambda: potential(weights, numbers)
+class Clock:
+    """One chain of the compiled engine, with weights that make S as large as a trained network does."""
+
+    def __init__(self, data: Dataset, covariance: str, batch: int, steps: int) -> None:
+        settings: dict[str, Any] = {"likelihood": {"covariance": covariance}, "sampler": {"mass": "matrix"}}
+        settings["data"] = {"validation": 0, "energy_reference": "zero"}
+        if any(abs(s.energy or 0.0) > len(s) for s in data):
+            settings["data"]["energy_reference"] = "auto"
+        prepared = prepare(data, sample_config("quick", None, settings))
+        layout, sampler = prepared.model.layout, prepared.config.sampler
+        weights = layout.start(1, 0)
+        if covariance != "isotropic":
+            own = layout.groups[COVARIANCE_HEAD]
+            weights[:, own] = 0.5 * torch.randn(1, own.stop - own.start, generator=torch.Generator().manual_seed(0))
+        potential = Potential(prepared.model, prepared.resident(prepared.train, "cpu"), make_prior(prepared, "cpu"))
+        state = sghmc.init(weights, blocks=sampler.blocks(layout.shapes))
+        self.stepper = make_stepper(
+            potential, state, NoiseKey(0, (0,)), sampler, longest=steps, batch_size=batch, precision="mixed"
+        )
+        plans = [StepPlan(RATE, 0.0, "burn_in", i, -1, True, False) for i in range(steps)]
+        self.stretch = Stretch(0, plans, torch.arange(steps * batch).reshape(steps, 1, batch) % len(data))
+        self.rates = torch.full((steps, 1), RATE, dtype=torch.float64)
+
+    def seconds(self) -> float:
+        """Of CPU time per step."""
+        begin = time.process_time()
+        self.stepper.advance(self.stretch, self.rates)
+        return (time.process_time() - begin) / len(self.stretch.plans)
 
 
-def _least(calls: dict[str, Callable[[], object]], times: int) -> dict[str, float]:
-    least = dict.fromkeys(calls, float("inf"))
-    for _ in range(times):
-        for name, call in calls.items():
-            begin = time.process_time()
-            call()
-            least[name] = min(least[name], time.process_time() - begin)
-    return least
+def _least(clocks: dict[str, Clock], times: int) -> dict[str, float]:
+    rounds = [{name: clock.seconds() for name, clock in clocks.items()} for _ in range(times)]
+    return {name: min(each[name] for each in rounds) for name in clocks}

@@ -1,4 +1,4 @@
-"""Tables of all runs in a folder, as Markdown: mean and range over seeds."""
+"""Tables of all runs in a folder, as Markdown: mean and half the range over seeds; after recalibration."""
 
 import json
 from collections.abc import Iterable
@@ -8,24 +8,29 @@ from typing import Any
 import numpy as np
 
 from equibayes.bayes.covariance import COVARIANCES
+from studies.shared.results import read_json
+from studies.shared.tables import ABSENT, markdown
 
-FORMS = ("independent", "atoms", "full")
+FORMS = {"independent": "components alone", "atoms": "3×3", "full": "all"}
 PROJECTIONS = ("components", "bond stretching", "fragment net force", "fragment torque")
 
 
+def runs_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*-*-*.json"))]
+
+
 def tables(folder: Path) -> str:
-    """Of the runs, the time of a gradient, and its growth with the atoms, as far as they exist."""
-    runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*-*-*.json"))]
-    parts = []
-    if runs:
-        parts += [_likelihood(runs), _coverage(runs)]
-    for name in ("speed", "scaling"):
-        if (path := folder / f"{name}.json").is_file():
-            parts.append(_times(json.loads(path.read_text())["gradient"]))
-    return "\n\n".join(parts)
+    """Of the runs, the time of a step, and its growth with the atoms, as far as they exist."""
+    runs = runs_in(folder)
+    parts = [_likelihood(runs), _coverage(runs)] if runs else []
+    for name, heading in (("speed", "set"), ("scaling", "atoms")):
+        if found := read_json(folder / f"{name}.json"):
+            parts.append(_times(found["step"], heading))
+    return "\n\n".join("\n".join(part) for part in parts)
 
 
-def _groups(runs: list[dict[str, Any]]) -> Iterable[tuple[str, str, list[dict[str, Any]]]]:
+def groups(runs: list[dict[str, Any]]) -> Iterable[tuple[str, str, list[dict[str, Any]]]]:
+    """Set, noise, and its runs with all seeds."""
     for name in dict.fromkeys(run["set"] for run in runs):
         for covariance in COVARIANCES:
             own = [run for run in runs if (run["set"], run["covariance"]) == (name, covariance)]
@@ -33,55 +38,59 @@ def _groups(runs: list[dict[str, Any]]) -> Iterable[tuple[str, str, list[dict[st
                 yield name, covariance, own
 
 
-def _likelihood(runs: list[dict[str, Any]]) -> str:
-    lines = [
-        "| set | noise | seeds | force MAE, meV/Å | form | ln p per vector, raw | recalibrated | without net force and "
-        "torque | energy score, meV/Å |",
-        "|---|---|---|---|---|---|---|---|---|",
+def values(runs: list[dict[str, Any]], form: str, key: str) -> list[float]:
+    """Of each seed, recalibrated; empty where a set has no such quantity."""
+    return [row[key] for run in runs if key in (row := run["calibrated"]["forms"][form])]
+
+
+def _likelihood(runs: list[dict[str, Any]]) -> list[str]:
+    headings = ["set", "noise", "seeds", "force MAE, meV/Å", "RMS error", "RMS σ"]
+    headings += [f"ln p, {words}" for words in FORMS.values()]
+    headings += [
+        "without net force and torque: components alone",
+        "all",
+        "energy score, meV/Å: components alone",
+        "all",
     ]
-    for name, covariance, own in _groups(runs):
-        for form in FORMS:
-            rows = [run["calibrated"]["forms"][form] for run in own]
-            cells = [
-                name,
-                covariance,
-                str(len(own)),
-                _range([run["calibrated"]["force_mae"] for run in own], 1),
-                form,
-                _range([run["raw"]["forms"][form]["ln_p"] for run in own]),
-                _range([row["ln_p"] for row in rows]),
-                _range([row["ln_p_inner"] for row in rows]),
-                _range([1e3 * row["energy_score"] for row in rows], 1),
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    rows = []
+    for name, covariance, own in groups(runs):
+        row = [name, covariance, str(len(own))]
+        row += [
+            _range([run["calibrated"][key] for run in own], 1) for key in ("force_mae", "force_rmse", "force_sigma")
+        ]
+        row += [_range(values(own, form, "ln_p")) for form in FORMS]
+        row += [_range(values(own, form, "ln_p_inner")) for form in ("independent", "full")]
+        row += [
+            _range([1e3 * each for each in values(own, form, "energy_score")], 1) for form in ("independent", "full")
+        ]
+        rows.append(row)
+    return markdown(headings, rows)
 
 
-def _coverage(runs: list[dict[str, Any]]) -> str:
-    """Share within 1σ, %, recalibrated."""
-    lines = [
-        f"| set | noise | form | ellipsoids of atoms, 68 % | {' | '.join(PROJECTIONS)} |",
-        "|---|---|---|---|---|---|---|---|",
+def _coverage(runs: list[dict[str, Any]]) -> list[str]:
+    """Share within 1σ, %."""
+    headings = ["set", "noise", "form", "68 % ellipsoids of atoms", *PROJECTIONS]
+    keys = ["ellipsoids_68", *(f"{each}_68" for each in PROJECTIONS)]
+    rows = [
+        [name, covariance, FORMS[form], *(_range([100 * each for each in values(own, form, key)], 0) for key in keys)]
+        for name, covariance, own in groups(runs)
+        for form in ("independent", "full")
     ]
-    for name, covariance, own in _groups(runs):
-        for form in FORMS:
-            rows = [run["calibrated"]["forms"][form] for run in own]
-            keys = ["ellipsoids_68", *(f"{each}_68" for each in PROJECTIONS)]
-            cells = [_range([100 * row[key] for row in rows], 0) if key in rows[0] else "–" for key in keys]
-            lines.append(f"| {name} | {covariance} | {form} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return markdown(headings, rows)
 
 
-def _times(found: dict[str, dict[str, float]]) -> str:
-    lines = ["| | isotropic, ms | atom | pair |", "|---|---|---|---|"]
+def _times(found: dict[str, dict[str, float]], heading: str) -> list[str]:
+    rows, large = [], heading == "atoms"
     for name, own in found.items():
         base = own["isotropic"]
-        ratios = [f"× {own[each] / base:.2f}" for each in ("atom", "pair")]
-        lines.append(f"| {name} | {1e3 * base:.2f} | {' | '.join(ratios)} |")
-    return "\n".join(lines)
+        row = [name, f"{1e3 * base:.2f}", *(f"× {own[each] / base:.2f}" for each in ("atom", "pair"))]
+        rows.append(row + [f"{1e6 * own['pair'] / int(name):.1f}"] * large)
+    return markdown([heading, "isotropic, ms per step", "atom", "pair"] + ["pair, µs per atom"] * large, rows)
 
 
-def _range(values: list[float], digits: int = 2) -> str:
+def _range(found: list[float], digits: int = 2) -> str:
     """Mean, and half the range over seeds."""
-    mean, half = np.mean(values), (max(values) - min(values)) / 2
-    return f"{mean:.{digits}f}" + (f" ± {half:.{digits}f}" if len(values) > 1 else "")
+    if not found:
+        return ABSENT
+    half = (max(found) - min(found)) / 2
+    return f"{np.mean(found):.{digits}f}" + (f" ± {half:.{digits}f}" if len(found) > 1 else "")

@@ -14,7 +14,8 @@ from equibayes.evaluation.tables import measure
 from equibayes.posterior.calibrate import with_calibration
 from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.predict import Prediction, ReadyPosterior
+from equibayes.posterior.predict import ReadyPosterior
+from equibayes.posterior.prediction import Prediction
 from equibayes.sampling.diagnostics import convergence
 from studies.shared.batches import joined_batches
 

@@ -14,7 +14,7 @@ from equibayes.learning.screen import screen
 from equibayes.learning.select import select_structures
 from equibayes.learning.settings import MdSettings, learn_config
 from equibayes.posterior.file import load
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 from equibayes.simulate.trust import Trust
 from tests.learning.test_select import along, prediction, water
 from tests.runs import ethanol_frames

@@ -19,7 +19,8 @@ from equibayes.learning.information import (
 from equibayes.learning.screen import screen
 from equibayes.learning.select import select_structures
 from equibayes.posterior.file import load
-from equibayes.posterior.predict import Prediction, predict
+from equibayes.posterior.predict import predict
+from equibayes.posterior.prediction import Prediction
 from equibayes.simulate.trust import Trust
 from equibayes.units import GPA
 from tests.runs import ethanol_frames

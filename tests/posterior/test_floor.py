@@ -12,7 +12,7 @@ from equibayes.errors import InputError
 from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.file import Posterior, load, read, write
 from equibayes.posterior.floor import MOST_NOVEL, USUAL, floors
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 from equibayes.simulate.calculator import Calculator
 from tests.runs import ethanol_frames
 from tests.samples import salt

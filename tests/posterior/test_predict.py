@@ -18,7 +18,8 @@ from equibayes.errors import InputError
 from equibayes.posterior import predict as module
 from equibayes.posterior.extxyz import write_predictions
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.predict import Prediction, ReadyPosterior, predict, predict_each
+from equibayes.posterior.predict import ReadyPosterior, predict, predict_each
+from equibayes.posterior.prediction import Prediction
 from equibayes.posterior.sampled import Sampled
 from tests.models import graph, small_model
 from tests.samples import SPECIES_OF, ethanol, salt, silicon, slab, water

@@ -13,7 +13,7 @@ from equibayes.errors import InputError
 from equibayes.posterior.calibrate import calibrate, residuals_of
 from equibayes.posterior.calibration import Calibrated, Calibration, Rescaling
 from equibayes.posterior.file import Posterior
-from equibayes.posterior.predict import Prediction
+from equibayes.posterior.prediction import Prediction
 from equibayes.posterior.stress import six_elements
 from tests.models import graph, small_model
 from tests.periodic import repeat

@@ -101,7 +101,8 @@ def test_covariances_of_forces(covariance):
     config = replace(TINY, covariance=covariance)
     cells = [selftest_cases.crystal(6, 4.0, 6), selftest_cases.crystal(2, 3.0, 7)]
     weighted = [replace(frame, weight=weight) for frame, weight in zip(MOLECULES, (0.25, 3.0, 1.0))]
-    for frames in (weighted, cells):
+    noisy = [replace(frame, noise=noise) for frame, noise in zip(MOLECULES, (0.0, 0.5, 2.0))]
+    for frames in (weighted, noisy, cells):
         Case(config, frames).check()
     squares = Case(config, MOLECULES, objective="squares")
     squares.check()

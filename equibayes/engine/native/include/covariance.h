@@ -40,31 +40,24 @@ template <int NUMBERS> class ForceNoise {
         couplings.backward(batch, weights, back, features, gradient, tilde);
     }
 
-    // ln p of the errors [n, 3] of frame b; −scale ∂ln p by the means goes to −direction [N, 3], that by ln σ to tilde [N]
-    double likelihood(const Minibatch& batch, int b, const Frame& frame, const double* error, const float* log_sigma, double scale,
-                      float* direction, float* tilde) {
-        const Blocks s = blocks(batch, b, frame, log_sigma);
-        if constexpr (PAIRS)
-            return evaluate<Columns>(batch, b, frame, s, error, scale, direction, tilde);
-        else
-            return evaluate<double>(batch, b, frame, s, error, scale, direction, tilde);
+    // ln p of the errors [n, 3] of frame b with σ [n]; −scale ∂ln p by the means goes to −direction [N, 3], that by ln σ
+    // to tilde [N]
+    double likelihood(const Minibatch& batch, int b, const Frame& frame, const double* error, const std::vector<double>& sigma,
+                      double scale, float* direction, float* tilde) {
+        using Row = std::conditional_t<PAIRS, Columns, double>;
+        return evaluate<Row>(batch, b, frame, blocks(batch, b, frame), error, sigma, scale, direction, tilde);
     }
 
   private:
     Couplings couplings;
     Exponential<std::conditional_t<PAIRS, Columns, double>> exponential;
     Buffer<double> own_diagonal, by_own, by_between;
-    std::vector<double> sigma;
 
-    Blocks blocks(const Minibatch& batch, int b, const Frame& frame, const float* log_sigma) {
+    Blocks blocks(const Minibatch& batch, int b, const Frame& frame) {
         const long atoms = frame.atoms, pairs = PAIRS ? frame.pairs : 0, first = batch.pair_start[b];
         own_diagonal.size(6 * atoms), by_own.zeros(6 * atoms), by_between.zeros(2 * pairs);
-        sigma.resize(atoms);
-        for (int a = 0; a < atoms; ++a) {
-            const int n = batch.row(b, frame, a);
-            std::copy_n(couplings.diagonal + 6 * n, 6, own_diagonal + 6 * a);
-            sigma[a] = std::exp((double)log_sigma[n]);
-        }
+        for (int a = 0; a < atoms; ++a)
+            std::copy_n(couplings.diagonal + 6 * batch.row(b, frame, a), 6, own_diagonal + 6 * a);
         return {atoms, pairs, own_diagonal, couplings.between + 2 * first, frame.ends.data(), frame.unit.data(),
                 couplings.bound(batch, b, frame)};
     }
@@ -121,8 +114,8 @@ template <int NUMBERS> class ForceNoise {
     }
 
     template <class T>
-    double evaluate(const Minibatch& batch, int b, const Frame& frame, const Blocks& s, const double* error, double scale,
-                    float* direction, float* tilde) {
+    double evaluate(const Minibatch& batch, int b, const Frame& frame, const Blocks& s, const double* error,
+                    const std::vector<double>& sigma, double scale, float* direction, float* tilde) {
         constexpr double HALF_LOG_2PI = 0.91893853320467274178;
         const long count = 3 * s.atoms;
         const float* rigid = PAIRS ? frame.rigid.data() : nullptr;
@@ -157,7 +150,9 @@ template <> class ForceNoise<0> {
   public:
     void forward(const Minibatch&, const float*, const float*) {}
     void backward(const Minibatch&, const float*, const float*, const float*, float*, float*) {}
-    double likelihood(const Minibatch&, int, const Frame&, const double*, const float*, double, float*, float*) { return 0; }
+    double likelihood(const Minibatch&, int, const Frame&, const double*, const std::vector<double>&, double, float*, float*) {
+        return 0;
+    }
 };
 
 }  // namespace equibayes

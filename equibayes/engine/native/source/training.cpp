@@ -49,7 +49,7 @@ struct Work {
     Readout readout;
     Deviation heads[HEAD_COUNT];
     ForceNoise<COUPLINGS> noise;
-    std::vector<double> errors;  // [n, 3] of one frame
+    std::vector<double> errors, sigma;  // of one frame: [n, 3], [n] with the noise of its labels
     Buffer<float> mask, forces, direction, strain, deviations, deviation_tilde, energy_bar;
     Buffer<double> energies;
 };
@@ -150,13 +150,14 @@ void likelihood(Work& work, bool squares, double scale_of_all, double balance, S
         const double least = balance && !squares ? balance * 3 / squared_sigma_forces(work, b) : 0;
         const double pull = z * std::max(inverse, least / inverse);
         double of_forces = 0;
-        work.errors.resize(3 * count);
+        work.errors.resize(3 * count), work.sigma.resize(count);
         for (int a = 0; a < count; ++a) {
             const int n = work.minibatch.row(b, frame, a);
             energy_bar[n] = (float)(-scale * pull);
             energy_tilde[n] = squares ? 0.0f : (float)(share * std::exp(log_sigma_energy[n] - top));
             const Widened widened(squares ? 0 : log_sigma_forces[n], variance);
             const double s = widened.log_sigma, by_sigma = std::exp(-s);
+            work.sigma[a] = 1 / by_sigma;
             double sum = 0;
             for (int i = 0; i < 3; ++i) {
                 const double error = (double)frame.forces[3 * a + i] - work.forces[3 * n + i], y = error * by_sigma;
@@ -169,8 +170,13 @@ void likelihood(Work& work, bool squares, double scale_of_all, double balance, S
             of_forces += -0.5 * sum - 3 * s - 3 * HALF_LOG_2PI;
             seen.sigma += std::exp((double)log_sigma_forces[n]);
         }
-        if (COUPLINGS && !squares)
-            of_forces = work.noise.likelihood(work.minibatch, b, frame, work.errors.data(), log_sigma_forces, scale, direction, force_tilde);
+        if (COUPLINGS && !squares) {
+            of_forces = work.noise.likelihood(work.minibatch, b, frame, work.errors.data(), work.sigma, scale, direction, force_tilde);
+            for (int a = 0; a < count && variance; ++a) {
+                const int n = work.minibatch.row(b, frame, a);
+                force_tilde[n] *= Widened(log_sigma_forces[n], variance).slope;
+            }
+        }
         seen.log_p += of_forces;
         seen.atoms += count;
         seen.weighted += frame.weight * (seen.log_p - before);
