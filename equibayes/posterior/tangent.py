@@ -39,7 +39,7 @@ from equibayes.posterior.jacobian import Sight, blocks_of, rows_of
 from equibayes.posterior.linear_regression import FewLabels, ManyLabels, Progress, Solution
 from equibayes.posterior.marks import frame_mark
 from equibayes.posterior.subspace import Subspace
-from equibayes.posterior.tangent_choice import DEFAULT_NOISE, Choice, choose, held_back_errors, next_to
+from equibayes.posterior.tangent_choice import Choice, choose, held_back_errors
 from equibayes.posterior.tangent_plan import NOISES, Plan
 from equibayes.posterior.tangent_store import Draws, Store
 from equibayes.sampling.noise import NoiseKey, standard_normal
@@ -92,19 +92,15 @@ def refine(
     left = None if held is None or len(held) < FEWEST_HELD else resident(posterior, held)
     say(f"{plan.words()}, about {plan.seconds(posterior, known):.0f} s")
     store = Store.of(folder, posterior, train, held if left else None, plan, draws, seed)
-    chosen, found = centres(posterior), list[Draws]()
-    noises = NOISES if left is not None else (DEFAULT_NOISE,)
+    chosen, found = centres(posterior), []
     for number, centre in enumerate(chosen):
         around = store.load(number)
         if around is None:
             inference = Inference(posterior, centre, plan, NoiseKey(seed, [number]))
             stage = partial(_stage, watch, f"network {number + 1} of {len(chosen)}")
             inference.learn(known, stage)
-            around = inference.draws(draws, noises, left, stage)
+            around = inference.draws(draws, left, stage)
             store.save(number, around)
-        if left is not None and not found:
-            few = next_to(choose([around]).noise)
-            around, noises = around.of(few), noises[few]
         found.append(around)
     choice = choose(found)
     refined = _assembled(posterior, chosen, found, choice, train, plan, seed, draws)
@@ -143,28 +139,21 @@ class Inference:
         else:
             self.found.add(rows.jacobian, rows.residual, rows.variance)
 
-    def draws(
-        self,
-        count: int,
-        noises: Sequence[float],
-        held: ResidentData | None,
-        stage: Callable[[str], Progress] = _silent,
-    ) -> Draws:
+    def draws(self, count: int, held: ResidentData | None, stage: Callable[[str], Progress] = _silent) -> Draws:
         """Draws of u for every candidate λ, and what they predict for held-back frames."""
-        solutions = self._solve(-(-count // 2), noises, stage("noise levels"))
+        solutions = self._solve(-(-count // 2), stage("noise levels"))
         moves = torch.stack([each.draws()[:count] for each in solutions]).float()
         rows = None if held is None else rows_of(self.model, self.position, Sight(held), self.space)
         members = None if rows is None else rows.value + moves.double() @ rows.jacobian.double().mT
         kept = None if rows is None else replace(rows, jacobian=rows.jacobian[:, :0])
-        scale = torch.tensor([each.scale for each in solutions], dtype=torch.float64)
-        return Draws(torch.tensor(noises, dtype=torch.float64), scale, moves, members, kept)
+        return Draws(torch.tensor([each.scale for each in solutions], dtype=torch.float64), moves, members, kept)
 
-    def _solve(self, count: int, noises: Sequence[float], progress: Progress) -> list[Solution]:
+    def _solve(self, count: int, progress: Progress) -> list[Solution]:
         """For every candidate λ."""
         assert self.found is not None
         normal = _normals(self.key, STREAM_WEIGHTS, count, self.space.size)
         of_labels = _normals(self.key, STREAM_LABELS, count, len(self.found)) if self.few else None
-        return self.found.solve(noises, normal, of_labels, progress)
+        return self.found.solve(NOISES, normal, of_labels, progress)
 
 
 def space_of(posterior: Posterior, centre: int, plan: Plan, key: NoiseKey) -> Subspace:
@@ -233,7 +222,7 @@ def _assembled(
         if head in posterior.model.heads:
             views[f"{head}.bias{len(HIDDEN)}"].add_(log(factor))
     about: dict[str, Any] = {
-        "noise": float(found[0].noise[choice.noise]),
+        "noise": NOISES[choice.noise],
         "force_sigma_factor": choice.factors[0],
         "energy_sigma_factor": choice.factors[1],
         **({"stress_sigma_factor": choice.factors[2]} if posterior.model.learns_stress else {}),

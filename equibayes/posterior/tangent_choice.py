@@ -1,8 +1,7 @@
 """What is chosen for the linearised posterior by held-back frames, and whether it holds there.
 
 λ and one factor each for the σ of forces, energies and stress are those that maximise the likelihood of held-back
-labels.  The first network tries all candidates for λ, the others those next to its best.  Without held-back frames λ is
-``DEFAULT_NOISE``, and σ is scaled by √λ s, as the regression itself has it.
+labels.  Without held-back frames λ is ``DEFAULT_NOISE``, and σ is scaled by √λ s, as the regression itself has it.
 """
 
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 
 from equibayes.posterior.jacobian import FORCES, KINDS
+from equibayes.posterior.tangent_plan import NOISES
 from equibayes.posterior.tangent_store import Draws
 
 DEFAULT_NOISE = 0.1
@@ -23,7 +23,7 @@ LARGE = 1.0
 
 @dataclass(frozen=True)
 class Choice:
-    """λ (its number among the candidates), a factor on the σ of each kind of label, ln p of the held-back labels."""
+    """λ (its number in NOISES), a factor on the σ of each kind of label, ln p of the held-back labels."""
 
     noise: int
     factors: tuple[float, float, float]
@@ -34,11 +34,12 @@ def choose(found: Sequence[Draws]) -> Choice:
     """λ and the factors on σ that maximise the likelihood of the held-back labels."""
     held = found[0].held
     if held is None:
-        factor = float((DEFAULT_NOISE * torch.stack([each.scale[0] for each in found]).mean()).sqrt())
-        return Choice(0, (factor, factor, factor), None)
+        number = NOISES.index(DEFAULT_NOISE)
+        factor = float((DEFAULT_NOISE * torch.stack([each.scale[number] for each in found]).mean()).sqrt())
+        return Choice(number, (factor, factor, factor), None)
     aleatoric = torch.stack([each.held.sigma.square() for each in found if each.held is not None]).mean(0).numpy()
     choices = []
-    for number in range(len(found[0].noise)):
+    for number in range(len(NOISES)):
         members = torch.cat([each.members[number] for each in found if each.members is not None]).numpy()
         error, epistemic = members.mean(0) - held.label.numpy(), members.var(0)
         factors, total = [], 0.0
@@ -49,11 +50,6 @@ def choose(found: Sequence[Draws]) -> Choice:
             total += log_p
         choices.append(Choice(number, (factors[0], factors[1], factors[2]), total))
     return max(choices, key=lambda choice: choice.log_likelihood or -np.inf)
-
-
-def next_to(best: int) -> slice:
-    """The candidate of this number and its neighbours."""
-    return slice(max(0, best - 1), best + 2)
 
 
 def best_factor(error: np.ndarray, epistemic: np.ndarray, aleatoric: np.ndarray) -> tuple[float, float]:

@@ -82,7 +82,7 @@ class Plan:
     def operations(self) -> float:
         """Of linear algebra in float64, for each network."""
         size, other = (self.labels, self.directions) if self.few else (self.directions, self.labels)
-        return 1.1 * size**2 * other + (3 + (len(NOISES) - 3) / self.networks) * size**3 / 3
+        return 1.1 * size**2 * other + len(NOISES) * size**3 / 3
 
     def seconds(self, posterior: Posterior, resident: ResidentData) -> float:
         """An estimate, from one frame and a small product, each measured."""

@@ -15,30 +15,23 @@ from equibayes.posterior.file import Posterior
 from equibayes.posterior.jacobian import Rows
 from equibayes.posterior.tangent_plan import Plan
 
-FORMAT, VERSION = "equibayes-refine", 2
+FORMAT, VERSION = "equibayes-refine", 1
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
     """What one centre gives for every candidate λ.
 
-    noise    [Λ]        λ
     scale    [Λ]        s²
     moves    [Λ, n, m]  draws of u, float32
     members  [Λ, n, H]  predictions of the held-back labels, None without any
     held     the held-back labels
     """
 
-    noise: torch.Tensor
     scale: torch.Tensor
     moves: torch.Tensor
     members: torch.Tensor | None
     held: Rows | None
-
-    def of(self, numbers: slice) -> "Draws":
-        """For some of the candidates."""
-        members = None if self.members is None else self.members[numbers]
-        return Draws(self.noise[numbers], self.scale[numbers], self.moves[numbers], members, self.held)
 
 
 class Store:
@@ -79,12 +72,12 @@ class Store:
             return None
         held = {name[5:]: value for name, value in tensors.items() if name.startswith("held.")}
         rows = Rows(**held, jacobian=torch.zeros(len(held["label"]), 0, dtype=torch.float32)) if held else None
-        return Draws(tensors["noise"], tensors["scale"], tensors["moves"], tensors.get("members"), rows)
+        return Draws(tensors["scale"], tensors["moves"], tensors.get("members"), rows)
 
     def save(self, number: int, draws: Draws) -> None:
         if self.folder is None:
             return
-        tensors = {"noise": draws.noise, "scale": draws.scale, "moves": draws.moves}
+        tensors = {"scale": draws.scale, "moves": draws.moves}
         if draws.members is not None and draws.held is not None:
             tensors["members"] = draws.members
             names = [each.name for each in fields(Rows) if each.name != "jacobian"]
