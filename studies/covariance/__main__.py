@@ -18,6 +18,7 @@ import torch
 from equibayes.bayes.covariance import COVARIANCES
 from equibayes.files import make_folder
 from equibayes.posterior.calibrate import calibrate
+from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample_prepared
 from equibayes.run import Run
@@ -57,12 +58,15 @@ def run_one(name: str, covariance: str, seed: int, steps: int | None, keep: Path
     calibrated = calibrate(posterior, prepared.validation, device="cpu")
     if keep is not None:
         calibrated.save(make_folder(keep) / f"{name}-{covariance}-{seed}.posterior")
-    for what, each in (("raw", posterior), ("calibrated", calibrated)):
-        predictions = list(predict(each, judged.structures, covariance=True, device="cpu"))
-        found[what] = measured(judged, predictions)
     assert calibrated.calibration is not None
-    forces = calibrated.calibration["forces"]
-    found["calibration"] = {"method": forces["method"], "factor": forces["choice"].get("factor")}
+    forces = Calibration.from_dict(calibrated.calibration).forces
+    width = forces.quantile(0.68, len(posterior))
+    found["calibration"] = {"method": forces.method, "factor": forces.choice.get("factor"), "width": width}
+    raw, recalibrated = (
+        list(predict(each, judged.structures, covariance=True, device="cpu")) for each in (posterior, calibrated)
+    )
+    found["raw"], found["intervals"] = measured(judged, raw), measured(judged, raw, width)
+    found["calibrated"] = measured(judged, recalibrated)
     return found
 
 
