@@ -1,7 +1,7 @@
 """Covariances of forces: isotropic noise, a covariance per atom, and one between atoms.
 
     python -m studies.covariance ethanol --covariance pair --seed 0 --output OUT      # one posterior
-    python -m studies.covariance --speed --output OUT                                 # time of a step
+    python -m studies.covariance --speed --keep POSTERIORS --output OUT               # time of a step
     python -m studies.covariance --scaling --output OUT                               # up to 10 000 atoms
     python -m studies.covariance --collect OUT                                        # tables; gain.png beside OUT
 
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="of the burn-in (default: of the set)")
     parser.add_argument("--output", type=Path, default=Path("results/covariance/runs"))
-    parser.add_argument("--keep", type=Path, help="folder for the posteriors (default: they are not kept)")
+    parser.add_argument("--keep", type=Path, help="folder of posteriors (default: they are not kept)")
     parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
     parser.add_argument("--speed", action="store_true", help="time of a step, all forms interleaved")
     parser.add_argument("--scaling", action="store_true", help="time of a step up to 10 000 atoms")
@@ -91,7 +91,7 @@ def main() -> None:
         draw(runs_in(options.collect), options.collect.parent / "gain.png")
     elif options.speed or options.scaling:
         name = "speed" if options.speed else "scaling"
-        found = speed(options.quick) if options.speed else scaling(options.quick)
+        found = speed(options.keep or Path(), options.quick) if options.speed else scaling(options.quick)
         save_json(options.output / f"{name}.json", {"provenance": about, **found})
     elif options.set:
         path = options.output / f"{options.set}-{options.covariance}-{options.seed}.json"
