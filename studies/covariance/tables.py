@@ -48,12 +48,9 @@ def values(runs: list[dict[str, Any]], form: str, key: str, what: str = "calibra
 def _likelihood(runs: list[dict[str, Any]]) -> list[str]:
     headings = ["set", "noise", "seeds", "force MAE, meV/Å", "RMS error", "RMS σ"]
     headings += [f"ln p, {words}" for words in FORMS.values()]
-    headings += [
-        "without net force and torque: components alone",
-        "all",
-        "energy score, meV/Å: components alone",
-        "all",
-    ]
+    headings += [f"without net force and torque: {FORMS[form]}" for form in ("independent", "full")]
+    headings += [f"energy score, meV/Å: {FORMS[form]}" for form in ("independent", "full")]
+    headings += ["68 % ellipsoids of atoms"]
     rows = []
     for name, covariance, own in groups(runs):
         row = [name, covariance, str(len(own))]

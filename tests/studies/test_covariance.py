@@ -68,6 +68,8 @@ def test_tables_and_figure(tmp_path: Path) -> None:
     for name in ("speed", "scaling"):
         (tmp_path / f"{name}.json").write_text(json.dumps(times))
     text = tables(tmp_path)
+    for table in text.split("\n\n"):
+        assert len({line.count("|") for line in table.splitlines()}) == 1, "as many cells in every row"
     assert "| ethanol | pair | 2 | 20.0 ± 0.0 | 30.0 ± 0.0 | 31.0 ± 0.0 | 5.50 ± 0.50 |" in text
     assert "| silicon | isotropic | components alone | 1σ | 70 | 70 | – | – |" in text
     assert "| 64 | 1.00 | × 1.10 | × 1.20 | 18.8 |" in text
