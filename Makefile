@@ -26,6 +26,7 @@ lint: $(DEV)
 bench: $(DEV)  ## speed, as ratios in one run; results go to results/speed
 	$(BIN)/python benchmarks/network.py
 	$(BIN)/python benchmarks/native.py
+	$(BIN)/python benchmarks/large.py
 	$(BIN)/python benchmarks/predict.py
 	$(BIN)/python benchmarks/md.py
 	$(BIN)/python benchmarks/cluster.py

@@ -64,9 +64,15 @@ def build(kind: type[T], values: Mapping[str, Any], base: T | None = None, where
         if is_dataclass(hints[key]):
             arguments[key] = build(hints[key], {} if value is None else value, arguments.get(key), name)
         else:
-            arguments[key] = _convert(value, hints[key], name)
+            arguments[key] = _convert(_word(known[key], value), hints[key], name)
             _check_value(known[key], arguments[key], name)
     return kind(**arguments)
+
+
+def _word(f: Field[Any], value: Any) -> Any:
+    """YAML reads the words on and off as true and false."""
+    words = isinstance(value, bool) and "on" in f.metadata.get("choices", ())
+    return ("on" if value else "off") if words else value
 
 
 def check(instance: Any, where: str = "") -> None:

@@ -48,6 +48,7 @@ def build(*, enlarge: float = ENLARGE, **arguments: Any) -> torch.nn.Module:
         from nequip.utils.global_state import set_global_state
 
         set_global_state()
+        torch.set_default_dtype(torch.float64)  # which the package sets only once in a process
         model = NequIPGNNModel(**arguments)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -63,6 +64,7 @@ def evaluate_official(model: torch.nn.Module, structure: Structure, names: list[
     from nequip.data import from_ase
     from nequip.data.transforms import ChemicalSpeciesToAtomTypeMapper, NeighborListTransform
 
+    torch.set_default_dtype(torch.float64)  # the package works in it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         data = ChemicalSpeciesToAtomTypeMapper(names)(from_ase(structure.to_atoms()))

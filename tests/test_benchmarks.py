@@ -47,6 +47,7 @@ def test_network_benchmark(tmp_path):
         pytest.param("predict", ["official, eight times", "ours, k = 8", "ours, k = 1"], marks=pytest.mark.slow),
         pytest.param("cluster", ["bare, K = 1", "1 worker, K = 1", "2 workers, K = 1 each"], marks=pytest.mark.slow),
         ("md", ["ours, k = 8", "ours, k = 1", "committee of eight", "official, one network"]),
+        ("novelty", ["silicon, tiny network, k = 8", "silicon, tiny network, k = 1"]),
         ("lammps_md", ["water, tiny network, k = 1", "silicon, tiny network, k = 1"]),
         pytest.param("lammps_ranks", ["64 atoms"], marks=[pytest.mark.slow, compiled]),
     ],

@@ -31,6 +31,16 @@ class Outer:
     inner: Inner = section(Inner, "a section")
 
 
+@dataclass(frozen=True)
+class Switch:
+    end: str = setting("off", "when", ("auto", "off", "on"))
+
+
+@pytest.mark.parametrize("word", ["auto", "off", "on"])
+def test_words_that_yaml_takes_for_booleans(word: str) -> None:
+    assert build(Switch, parse_overrides([f"end={word}"])).end == word
+
+
 def test_defaults_and_base() -> None:
     assert build(Outer, {}) == Outer()
     base = build(Outer, {"count": 7, "inner": {"steps": 9}})

@@ -40,7 +40,7 @@ examples:
       --labeller gfn2-xtb --data train.xyz               learn on the fly: label uncertain frames and continue
   equibayes md out.posterior start.xyz -o obs.xyz --steps 20000 --temperature 300 \\
       --observe "distance 0 1" --observe "rdf O H"
-  equibayes md out.posterior start.xyz -o far.xyz --steps 20000 --temperature 600 --bias 4 --trust-lo 3x \
+  equibayes md out.posterior start.xyz -o far.xyz --steps 20000 --temperature 600 --bias 4 --trust-lo 3x \\
       --on-uncertain write                               dynamics that seeks uncertain structures
 
 The deviation of an atom is the root mean square of its three force σ.  Between the trust levels a frame is a

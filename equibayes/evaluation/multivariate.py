@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from math import log, pi
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
-from scipy.stats import chi2
 
 from equibayes.data.structures import FloatArray, Structure
 from equibayes.posterior.prediction import Prediction
@@ -39,6 +37,8 @@ class Vectors:
 
     def coverage(self, level: float) -> float:
         """Share of the force vectors within the ellipsoids that should hold `level` of them."""
+        from scipy.stats import chi2  # only here: studies on a bare machine have no SciPy
+
         return float((self.distance[np.isfinite(self.distance)] <= chi2.ppf(level, 3)).mean())
 
 
@@ -65,8 +65,8 @@ def _of_one(structure: Structure, prediction: Prediction) -> tuple[FloatArray, .
 
 def log_likelihood(error: FloatArray, covariance: FloatArray) -> float:
     """ln N(error; 0, covariance).  Higher is better; of a structure with n atoms, divide by n for that per vector."""
-    root = cholesky(covariance, lower=True)
-    z = solve_triangular(root, error, lower=True)
+    root = np.linalg.cholesky(covariance)
+    z = np.linalg.solve(root, error)
     return float(-0.5 * z @ z - np.log(np.diagonal(root)).sum() - 0.5 * len(error) * log(2 * pi))
 
 
@@ -76,7 +76,7 @@ def energy_score(error: FloatArray, covariance: FloatArray, seed: int = 0) -> fl
     The continuous ranked probability score of a vector; from `DRAWS` draws.
     """
     normal = np.random.default_rng(seed).normal(size=(DRAWS, len(error)))
-    draws = normal @ cholesky(covariance, lower=True).T
+    draws = normal @ np.linalg.cholesky(covariance).T
     to_truth = np.linalg.norm(draws - error, axis=1).mean()
     between = np.linalg.norm(draws[:, None] - draws, axis=2).sum() / (DRAWS * (DRAWS - 1))
     return float(to_truth - 0.5 * between)

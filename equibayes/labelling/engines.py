@@ -5,13 +5,14 @@ import importlib
 import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from ase import Atoms
-from ase.calculators.calculator import BaseCalculator, external_calculators, get_calculator_class, names
 
 from equibayes.errors import InputError
+
+if TYPE_CHECKING:  # a posterior names its baseline, and is also read where there is no ASE
+    from ase.calculators.calculator import BaseCalculator
 
 INSTALL = "pip install equibayes[label]"
 
@@ -58,7 +59,7 @@ class Order:
 
 
 def resolve(engine: str, settings: Mapping[str, Any]) -> Order:
-    """The order for an engine name; nothing is imported."""
+    """The order for an engine name; no engine is imported."""
     key = engine.lower()
     if key in _LEVELS:
         factory, level = _LEVELS[key]
@@ -71,6 +72,8 @@ def resolve(engine: str, settings: Mapping[str, Any]) -> Order:
         return Order("dispersion", {"method": functional, **own, **settings}, _DISPERSION[dispersion])
     if ":" in engine:
         return Order("own", dict(settings), engine)
+    from ase.calculators.calculator import external_calculators, names
+
     known = {*names, *external_calculators}
     if key in known:
         return Order("ase", dict(settings), key)
@@ -79,7 +82,7 @@ def resolve(engine: str, settings: Mapping[str, Any]) -> Order:
     raise InputError(f"{engine}: no such engine; {hint}")
 
 
-def build_calculator(order: Order) -> BaseCalculator:
+def build_calculator(order: Order) -> "BaseCalculator":
     """A new calculator; `ImportError` if its package is missing."""
     if order.factory == "tblite":
         return _tblite(order.settings)
@@ -94,15 +97,19 @@ def build_calculator(order: Order) -> BaseCalculator:
     if order.factory == "dispersion":
         return getattr(importlib.import_module(f"{order.target}.ase"), order.target.upper())(**order.settings)
     if order.factory == "ase":
+        from ase.calculators.calculator import get_calculator_class
+
         return get_calculator_class(order.target)(**order.settings)
     module, _, name = order.target.partition(":")
     return getattr(importlib.import_module(module), name)(**order.settings)
 
 
 def ask(
-    calculator: BaseCalculator, numbers: np.ndarray, positions: np.ndarray, cell: np.ndarray, pbc: np.ndarray
+    calculator: "BaseCalculator", numbers: np.ndarray, positions: np.ndarray, cell: np.ndarray, pbc: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray | None]:
     """Energy (eV), forces [n, 3] (eV/Å) and, of three-dimensional periodic structures, stress [3, 3] (eV/Å³)."""
+    from ase import Atoms
+
     atoms = Atoms(numbers=numbers, positions=positions, cell=cell, pbc=pbc)
     atoms.calc = calculator
     forces = atoms.get_forces()
@@ -128,7 +135,7 @@ def versions(order: Order) -> dict[str, str]:
     return found
 
 
-def _tblite(settings: dict[str, Any]) -> BaseCalculator:
+def _tblite(settings: dict[str, Any]) -> "BaseCalculator":
     from tblite.ase import TBLite
 
     for name in settings:  # tblite ignores unknown names, so that a misspelt charge would be neutral

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from ase.data import covalent_radii
 
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import symbol
@@ -126,6 +125,8 @@ def _bare(structure: Structure, positions: np.ndarray, *, what: str, **changes: 
 
 def _possible(structure: Structure) -> bool:
     """Whether there are several atoms, none of them inside another."""
+    from ase.data import covalent_radii  # runs without pseudo-labels need no ASE
+
     if len(structure) < 2:
         return False
     least = 2 * CLOSEST * float(covalent_radii[structure.numbers].min())

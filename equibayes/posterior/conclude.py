@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from equibayes.data.dataset import Dataset
+from equibayes.network.scales import mean_neighbors
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.tangent import refine
 from equibayes.posterior.tangent_choice import warnings_of
-from equibayes.posterior.tangent_plan import Plan
+from equibayes.posterior.tangent_plan import LABELS, Plan
 from equibayes.posterior.tangent_store import Store
 from equibayes.run import Run
 from equibayes.run.progress import watched
@@ -14,6 +15,9 @@ from equibayes.run.settings import SampleConfig
 
 SHARE = 1.0
 """`auto`: evaluations of a frame that rows may cost, as a share of those of the sampler (measured: results/tangent)."""
+PAIRS, FEWEST_LABELS = 1_000_000, 400
+"""Around a network that was trained elsewhere: labels times neighbours in a frame, some minutes for four networks, and
+labels that are used whatever they cost."""
 FOLDER = "refine"
 """In the folder of a run: networks that are done."""
 
@@ -33,6 +37,7 @@ def concluded(
         held,
         draws=max(1, config.samples // chains),
         seed=config.seed,
+        labels=affordable(posterior, config, train),
         folder=place,
         say=run.screen.say,
         watch=watched if run.display is not None else lambda items, what: items,
@@ -58,3 +63,11 @@ def wanted(posterior: Posterior, config: SampleConfig, train: Dataset, run: Run)
     schedule, plan = config.schedule(len(train)), Plan.of(posterior, train)
     gradients = schedule.burn_in_steps * config.burn_in.batch_size
     return plan.share == 1 and plan.labels <= SHARE * gradients
+
+
+def affordable(posterior: Posterior, config: SampleConfig, train: Dataset) -> int | None:
+    """Labels around a network that was trained elsewhere, which is larger than others; None: as many as are usual."""
+    if config.prior.center is None:
+        return None
+    neighbors = mean_neighbors(train.structures, posterior.network.r_max) * float(train.n_atoms.mean())
+    return min(LABELS, max(FEWEST_LABELS, int(PAIRS / neighbors)))

@@ -17,7 +17,7 @@ from equibayes.bayes.model import StochasticModel
 class Subspace:
     """
     column  [P] int64: the direction of each weight; −1: the weight does not move
-    sign    [P] ±1
+    sign    [P] ±1, times how far each weight is expected to move, relative to the others
     size    number of directions
     """
 
@@ -27,17 +27,26 @@ class Subspace:
 
     @classmethod
     def of(
-        cls, model: StochasticModel, directions: int, seed: int, groups: Collection[str] | None = None
+        cls,
+        model: StochasticModel,
+        directions: int,
+        seed: int,
+        groups: Collection[str] | None = None,
+        width: torch.Tensor | None = None,
     ) -> "Subspace":
-        """groups: of weights that move, such as readout (default: all that the mean depends on)."""
+        """
+        groups  of weights that move, such as readout (default: all that the mean depends on)
+        width   [P] how far each is expected to move, relative to the others (default: all equally far)
+        """
         moving = moving_weights(model, groups)
-        column, sign = torch.full((model.layout.size,), -1), torch.ones(model.layout.size, dtype=torch.float64)
+        column = torch.full((model.layout.size,), -1)
+        sign = torch.ones(model.layout.size, dtype=torch.float64) if width is None else width.double().clone()
         if directions >= len(moving):
             column[moving] = torch.arange(len(moving))
             return cls(column, sign, len(moving))
         generator = torch.Generator().manual_seed(seed % 2**63)
         column[moving] = torch.randperm(len(moving), generator=generator) % directions
-        sign[moving] = 2.0 * torch.randint(0, 2, (len(moving),), generator=generator).double() - 1
+        sign[moving] *= 2.0 * torch.randint(0, 2, (len(moving),), generator=generator).double() - 1
         return cls(column, sign, directions)
 
     def expand(self, moves: torch.Tensor) -> torch.Tensor:

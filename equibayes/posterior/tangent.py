@@ -46,6 +46,8 @@ from equibayes.sampling.noise import NoiseKey, standard_normal
 
 FEWEST_HELD = 5
 STREAM_WEIGHTS, STREAM_LABELS = 6, 7
+LEAST_RMS = 1e-3
+"""Of an array of weights; those that are all 0 move too."""
 HEADS = (FORCE_HEAD, ENERGY_HEAD, STRESS_HEAD)
 """In the order of KINDS."""
 
@@ -120,7 +122,7 @@ class Inference:
     def __init__(self, posterior: Posterior, centre: int, plan: Plan, key: NoiseKey) -> None:
         """centre: the number of the sample;  key: of its random numbers."""
         self.model, self.position, self.key = posterior.model, posterior.samples[centre], key
-        self.space = space_of(posterior, plan, key)
+        self.space = space_of(posterior, centre, plan, key)
         self.few, self.share = plan.few, plan.share
         self.found: FewLabels | ManyLabels | None = None if plan.few else ManyLabels(self.space.size)
 
@@ -154,9 +156,20 @@ class Inference:
         return self.found.solve(NOISES, normal, of_labels, progress)
 
 
-def space_of(posterior: Posterior, plan: Plan, key: NoiseKey) -> Subspace:
-    """The directions around a network."""
-    return Subspace.of(posterior.model, plan.directions, seed_of(key), plan.groups)
+def space_of(posterior: Posterior, centre: int, plan: Plan, key: NoiseKey) -> Subspace:
+    """The directions around a network.
+
+    Where the prior is relative, weights move in proportion to the RMS of their array: arrays of networks that were
+    trained elsewhere differ in size by a factor of 100.
+    """
+    width = array_rms(posterior, centre) if posterior.config.get("prior", {}).get("relative") else None
+    return Subspace.of(posterior.model, plan.directions, seed_of(key), plan.groups, width)
+
+
+def array_rms(posterior: Posterior, centre: int) -> torch.Tensor:
+    """[P]: RMS of the array that each weight of a sample belongs to."""
+    pieces = posterior.samples[centre].double().split(posterior.model.layout.sizes)
+    return torch.cat([each.square().mean().sqrt().clamp(min=LEAST_RMS).expand(len(each)) for each in pieces])
 
 
 def seed_of(key: NoiseKey) -> int:
@@ -199,7 +212,7 @@ def _assembled(
     draws: int,
 ) -> Posterior:
     """Pairs (θ_c, δ) in turn from the chains, with the factors on σ in the last bias of the heads."""
-    spaces = [space_of(posterior, plan, NoiseKey(seed, [number])) for number in range(len(chosen))]
+    spaces = [space_of(posterior, row, plan, NoiseKey(seed, [number])) for number, row in enumerate(chosen)]
     order = [(number, draw) for draw in range(draws) for number in range(len(chosen))]
     rows = torch.tensor([chosen[number] for number, _ in order])
     moves = [spaces[number].expand(found[number].moves[choice.noise, draw, None]) for number, draw in order]

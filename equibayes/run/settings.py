@@ -389,8 +389,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         "samples": 8,
         "data": {"validation": 0},
         "prior": {"width": None, "relative": True},
-        "burn_in": {"steps": 600, "batch_size": 4, "initial": 4e-3, "final": 1e-4, "decay": "linear"},
-        "cycles": {"length": 60, "batch_size": 4},
+        "burn_in": {"steps": 120, "batch_size": 4, "initial": 4e-3, "final": 1e-4, "decay": "linear"},
+        "cycles": {"length": 20, "batch_size": 4},
+        "tangent": "on",
     },
     # the paper's settings (appendix A.3): 1.35 million steps
     "paper-rmd17": merge(

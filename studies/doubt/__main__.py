@@ -23,7 +23,7 @@ from equibayes.files import make_folder
 from equibayes.run.settings import SampleConfig, sample_config
 from studies.domain_shift.cases import evenly
 from studies.doubt.cases import CASES, INSIDE, Case, make_case
-from studies.doubt.measures import Usual, measured
+from studies.doubt.measures import Usual, by_frame, measured
 from studies.doubt.methods import METHODS, PRIORS, make
 from studies.shared.options import add_commit, add_folders, add_quick, add_settings, parser_of, start
 from studies.shared.results import provenance, read_json, save_json
@@ -66,10 +66,13 @@ def run(case: Case, options: argparse.Namespace) -> None:
         results = {kind: method.predict(frames) for kind, frames in case.probes.items()}
         usual = Usual.of(results[INSIDE])
         sets = {kind: measured(result, usual) for kind, result in results.items()}
-        plain = {kind: method.plain(frames) for kind, frames in case.probes.items()}
+        same = method.plain is method.predict
+        plain = results if same else {kind: method.plain(frames) for kind, frames in case.probes.items()}
         own = Usual.of(plain[INSIDE])
         alone = {kind: measured(result, own) for kind, result in plain.items()}
         about = {"case": case.name, "method": name, **key, "seed": options.seed, "made": method.about}
+        if name == "bayes":
+            about["frames"] = {kind: by_frame(result) for kind, result in results.items()}
         save_json(file, {**about, "provenance": provenance(options.commit), "sets": sets, "without_floor": alone})
         print(f"{case.name} {name}: {said(sets)}", flush=True)
 

@@ -92,6 +92,14 @@ def measured(result: Evaluated, usual: Usual) -> dict[str, Any]:
     }
 
 
+def by_frame(result: Evaluated) -> dict[str, list[float]]:
+    """MAE of force components and largest σ of an atom (eV/Å), and novelty, of every frame."""
+    sigma = largest(result, per_atom(result.force_sigma))
+    novelty = np.full(len(sigma), np.nan) if result.frame_novelty is None else result.frame_novelty
+    found = {"error": mean(result, np.abs(result.force_error).mean(1)), "sigma": sigma, "novelty": novelty}
+    return {name: [float(f"{value:.3g}") for value in values] for name, values in found.items()}
+
+
 def per_atom(components: np.ndarray) -> np.ndarray:
     """[A, 3] → [A]: root mean square."""
     return np.sqrt(np.square(components).mean(1))

@@ -34,6 +34,7 @@ from equibayes.posterior.seen import marks_of, split_known
 from equibayes.posterior.tangent import refine
 from equibayes.run.progress import PlainDisplay
 from equibayes.run.settings import SampleConfig
+from studies.domain_shift.cases import evenly
 from studies.rivals.rigidity import Rigidity, features_of, hessian, rigidity
 from studies.shared.runs import contestant
 
@@ -44,6 +45,8 @@ PRIORS: dict[str, dict[str, Any]] = {
     "pseudo": {"pseudo_labels": "gfn1-xtb", "pseudo_frames": 200},
 }
 """Methods that differ from `bayes` in their prior, for molecules."""
+RIGID = 100
+"""Training frames in the Hessian of LLPR: 32 features need no more, and its scale is fitted to the held-back frames."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +122,8 @@ def _llpr(posterior: Posterior, known: Dataset, held: Dataset, about: dict[str, 
     point, features = _evaluated(posterior, held), features_of(posterior, held)
     weight = 3 / len(known[0])  # as in the loss
     error = point.force_error.reshape(len(held), -1)
-    found, _ = rigidity(hessian(features_of(posterior, known), weight), features, point.energy_error, error)
+    own = features_of(posterior, evenly(known, RIGID))
+    found, _ = rigidity(hessian(own, weight), features, point.energy_error, error)
 
     def predict(frames: Dataset) -> Evaluated:
         plain = _evaluated(posterior, frames)

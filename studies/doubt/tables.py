@@ -1,6 +1,6 @@
 """Tables of the benchmark of doubt.
 
-python -m studies.doubt.tables results/doubt            prints them; makes OUTPUT/tables.md
+python -m studies.doubt.tables results/doubt            prints them; makes OUTPUT/tables.md and frames.png
 """
 
 from pathlib import Path
@@ -97,12 +97,18 @@ SET_HEADS = [
 ]
 
 
-def tables(folder: Path) -> str:
-    """All cases and methods; then the sets of the posterior."""
+def results(folder: Path) -> list[dict[str, Any]]:
+    """Of all cases and methods that are there."""
     every = [read_json(folder / case / f"{method}.json") for case in CASES for method in (*METHODS, *PRIORS)]
     found = [each for each in every if each is not None]
     if not found:
         raise InputError(f"{folder}: no results there; run python -m studies.doubt first")
+    return found
+
+
+def tables(folder: Path) -> str:
+    """All cases and methods; then the sets of the posterior."""
+    found = results(folder)
     lines = markdown(HEADS, [summary(each) for each in found])
     for each in found:
         if each["method"] == "bayes":
@@ -116,6 +122,11 @@ def main() -> None:
     folder = parser.parse_args().folder
     text = tables(folder)
     write_text(folder / "tables.md", text)
+    drawn = [each for each in results(folder) if each["method"] == "bayes"]
+    if drawn:
+        from studies.doubt.drawing import draw  # needs matplotlib
+
+        draw(drawn, folder / "frames.png")
     print(text)
 
 

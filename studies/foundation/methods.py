@@ -25,14 +25,16 @@ from equibayes.run.settings import SampleConfig, sample_config
 from studies.presets.trial import measured
 
 NO_VALIDATION: dict[str, Any] = {"data": {"validation": 0}, "output": {"validations": 0}}
+ENSEMBLE: dict[str, Any] = {"chains": 4, "samples": 4, "tangent": "off", "burn_in": {"steps": 600}}
+"""About the processor time that `tune` takes with its inference, in steps alone."""
 
 
 def config_of(method: str, center: str, seed: int, changes: list[str]) -> SampleConfig:
     own = {"seed": seed} | NO_VALIDATION
     if method == "scratch":
         return sample_config("quick", None, own, parse_overrides(changes))
-    ensemble = {"chains": 4, "samples": 4} if method == "ensemble" else {}
-    return sample_config("tune", None, merge(own, ensemble, {"prior": {"center": center}}), parse_overrides(changes))
+    rival = ENSEMBLE if method == "ensemble" else {}
+    return sample_config("tune", None, merge(own, rival, {"prior": {"center": center}}), parse_overrides(changes))
 
 
 def prepared(config: SampleConfig, data: Dataset, factor: float, device: str) -> Prepared:

@@ -19,7 +19,7 @@ Draw = Callable[[Any, Case], None]
 
 
 def draw_all(cases: Sequence[Case], folder: Path) -> dict[str, str]:
-    """PNG files in the folder; name -> Markdown line."""
+    """PNG files in the folder; name -> Markdown line.  Where curves were left out of the results, the files stay."""
     full, few = [c for c in cases if c.few is None], [c for c in cases if c.few is not None]
     pictures = {}
     for group, suffix in ((full, ""), (few, "-few")):
@@ -37,10 +37,13 @@ def draw_all(cases: Sequence[Case], folder: Path) -> dict[str, str]:
             ),
             "history": ("Force error on the held-back frames against the step", draw_history),
         }
+        complete = all("curves" in result for case in group for result in case.results.values())
         for name, (words, draw) in wanted.items():
             file = f"{name}{suffix}.png"
-            panels(group, draw, folder / file)
-            pictures[f"{name}{suffix}"] = f"![{words}]({file})"
+            if complete:
+                panels(group, draw, folder / file)
+            if (folder / file).exists():
+                pictures[f"{name}{suffix}"] = f"![{words}]({file})"
     return pictures
 
 

@@ -1,6 +1,7 @@
 """Tables and figures of the finished results of the rMD17 study.
 
-    python -m studies.rmd17.tables results/rmd17        README.md and PNG files in that folder
+    python -m studies.rmd17.tables results/rmd17             README.md and PNG files in that folder
+    python -m studies.rmd17.tables results/rmd17 --small     then leaves curves out of the JSON files
 
 Tables 4, 5, 6 and appendix D of the paper, few training frames, costs; figures 4 and 5.  The text of notes.md in the
 folder, written by hand, comes first.
@@ -17,7 +18,7 @@ from studies.rmd17.compact import NOTE
 from studies.rmd17.figures import draw_all
 from studies.rmd17.metric_tables import accuracy, calibration, markdown, outliers
 from studies.shared.options import parser_of, start
-from studies.shared.results import read_json
+from studies.shared.results import read_json, save_json
 from studies.shared.tables import number, paragraph
 
 INTRODUCTION = """Made by `python -m studies.rmd17.tables` from the JSON files in this folder, which
@@ -30,14 +31,18 @@ these results:"""
 ABOUT_COSTS = """Seconds are wall time on a device shared with other runs, including compilation. R-hat and ESS of
 predicted forces over the cycles (R-hat 1: the chains agree); rivals have no cycles. Values from fewer than 20 draws
 per chain say little; the present version leaves them undefined."""
-ABOUT_HALF = """Half precision was measured with all eight samples, on the first 1000 test frames. The stored files keep
-two of them, recalibrated on the same held-back frames."""
+ABOUT_HALF = """Half precision was measured with all eight samples, on the first 1000 test frames. Stored files keep two
+of them, recalibrated on the same held-back frames; the repository contains that of ethanol."""
 
 
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path, help="folder with MOLECULE/METHOD.json")
-    write_page(parser.parse_args().folder)
+    parser.add_argument("--small", action="store_true", help="halve the JSON files: leave out what figures are made of")
+    options = parser.parse_args()
+    write_page(options.folder)
+    if options.small:
+        leave_out_curves(options.folder)
 
 
 def write_page(folder: Path) -> None:
@@ -48,6 +53,14 @@ def write_page(folder: Path) -> None:
     pictures = draw_all(cases, folder)
     write_text(folder / "README.md", "\n".join(page(cases, pictures, folder)) + "\n")
     print(f"{folder / 'README.md'} and {', '.join(pictures)}")
+
+
+def leave_out_curves(folder: Path) -> None:
+    """Keep numbers and provenance of all results."""
+    for case in read_cases(folder):
+        for method, content in case.results.items():
+            kept = {name: value for name, value in content.items() if name not in ("curves", "history")}
+            save_json(folder / case.name / f"{method}.json", kept, indent=None)
 
 
 def page(cases: Sequence[Case], pictures: dict[str, str], folder: Path) -> Iterator[str]:

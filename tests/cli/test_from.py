@@ -42,6 +42,7 @@ def test_zero_shot_error_is_told_before_sampling_begins(equibayes, tmp_path):
         "burn_in.steps=2",
         "burn_in.batch_size=1",
         "cycles.length=2",
+        "tangent=off",
         "--chains",
         "1",
         "--samples",

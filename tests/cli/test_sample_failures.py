@@ -52,7 +52,7 @@ def assert_one_line(err: str, *parts: str) -> None:
     [
         (["burn_in.stebs=5"], ["burn_in.stebs: no such setting; did you mean 'steps'?"]),
         (["brun_in.steps=5"], ["brun_in: no such setting; did you mean 'burn_in'?"]),
-        (["zzz=5"], ["zzz: no such setting; there are chains, samples, seed, precision, data"]),
+        (["zzz=5"], ["zzz: no such setting; there are chains, samples, seed, precision, tangent, data"]),
         (["burn_in.steps=many"], ["burn_in.steps='many': must be a whole number"]),
         (["burn_in.steps=2.5"], ["burn_in.steps=2.5: must be a whole number"]),
         (["burn_in.steps=.inf"], ["burn_in.steps=inf: must be a whole number"]),
@@ -123,7 +123,9 @@ def test_more_held_back_than_there_is(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_prior_from_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
     refused(
-        sample("a.posterior", "prior.center=b.posterior"), capsys, "b.posterior: no such file; name a posterior file"
+        sample("a.posterior", "prior.center=b.posterior"),
+        capsys,
+        "b.posterior: no such file, and not one of the known models 7net-0",
     )
 
 

@@ -154,7 +154,7 @@ class Frames(SimpleNamespace):
 
 def on_gpu(dtype):
     """Frames that say they are on a GPU."""
-    return Frames(forces=SimpleNamespace(device=CUDA, is_cuda=True, dtype=dtype), weight=None)
+    return Frames(forces=SimpleNamespace(device=CUDA, is_cuda=True, dtype=dtype), weight=None, noise=None)
 
 
 def test_on_a_gpu_one_line_says_why():

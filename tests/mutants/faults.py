@@ -91,8 +91,8 @@ FAULTS = [
     Fault(
         "likelihood averaged over components",
         LIKELIHOOD,
-        "0.0) + sum_over_structures(forces.sum(-1)",
-        "0.0) + sum_over_structures(forces.mean(-1)",
+        "return sum_over_structures(forces.sum(-1)",
+        "return sum_over_structures(forces.mean(-1)",
     ),
     # metrics
     Fault("limit of R-hat", VERDICT, "R_HAT_LIMIT = 1.1", "R_HAT_LIMIT = 1.2"),

@@ -15,8 +15,10 @@ from equibayes.errors import InputError
 from equibayes.network.config import NetworkConfig, preset
 from equibayes.network.nequip import NequIP
 from equibayes.posterior.center import load_center, spread_in_chains
+from equibayes.posterior.conclude import FEWEST_LABELS, affordable
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import sample, sample_prepared
+from equibayes.posterior.tangent_plan import LABELS
 from equibayes.run import Run
 from equibayes.run.center import Center
 from equibayes.run.prepare import Prepared, make_prior, prepare
@@ -191,3 +193,32 @@ def test_species_that_no_frame_has_keep_the_doubt_of_the_prior():
     rows = prepared.model.layout.views(prior.standardised(posterior.samples))["embedding"]
     assert float(rows[:, 3].square().mean().sqrt()) == pytest.approx(1.0, abs=0.5)
     assert float(rows[:, :3].square().mean().sqrt()) < 0.3, "began a tenth of the width away"
+
+
+def test_a_run_ends_with_inference_in_units_of_the_prior():
+    """With the preset, few steps are enough; arrays of weights move in proportion to their size."""
+    center = pretrained()
+    data = labelled(center, MOLECULES, 0.05)
+    config = config_around()
+    assert config.tangent == "on"
+    few = replace(config, burn_in=replace(config.burn_in, steps=4), cycles=replace(config.cycles, length=2))
+    posterior = sample_prepared(prepare(data, few, center=center), data, Run(device="cpu"))
+    assert posterior.tangent is not None
+    moved, size = (posterior.model.layout.views(each.double()) for each in (posterior.tangent, posterior.samples))
+    share = {
+        name: float(moved[name].square().mean() / size[name].square().mean()) ** 0.5
+        for name in ("readout", "layer0.linear_1.0e", "layer1.linear_2.0e")
+    }
+    assert max(share.values()) < 5 * min(share.values()), share
+    assert float(size["readout"].abs().mean()) > 20 * float(size["layer0.linear_1.0e"].abs().mean())
+
+
+def test_fewer_labels_where_there_are_many_neighbours():
+    config, data = config_around(), labelled(pretrained(), MOLECULES)
+    few = replace(config, tangent="off", burn_in=replace(config.burn_in, steps=2))
+    posterior = sample_prepared(prepare(data, few, center=pretrained()), data, Run(device="cpu"))
+    assert affordable(posterior, config, data) == LABELS
+    crystals = labelled(pretrained(), [silicon()])
+    dense = replace(posterior, network=replace(posterior.network, r_max=20.0))
+    assert affordable(dense, config, crystals) == FEWEST_LABELS
+    assert affordable(posterior, small_config({}), data) is None

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from equibayes.errors import InputError
 from equibayes.posterior.floor import Shape
 from studies.doubt.cases import INSIDE
 from studies.doubt.constants import Atoms, best, numbers
+from studies.doubt.drawing import draw
+from studies.doubt.measures import by_frame
 from studies.doubt.probes import LONGEST, bond_scans, bonds
 from studies.doubt.splits import MOLECULES, parts, splits
 from studies.doubt.tables import tables
@@ -77,4 +80,20 @@ def test_tables_show_what_is_trusted(tmp_path: Path) -> None:
         tables(tmp_path)
     (tmp_path / "ethanol" / "bayes.json").write_text(json.dumps(found | {"without_floor": {INSIDE: own, "far": far}}))
     text = tables(tmp_path)
+    frames = {"error": [0.02, 0.3], "sigma": [0.03, 4.0], "novelty": [0.8, 1000.0]}
+    draw([found | {"frames": {INSIDE: frames, "far": frames}}], tmp_path / "frames.png")
+    assert (tmp_path / "frames.png").stat().st_size > 1000
     assert "| ethanol | bayes | 20.1 | 70 → 70 | 0.60 → 0.60 | 0.0 | 3 | 2 / 0 / 0 | 25 → 97 | 0 → 0 |" in text
+
+
+def test_numbers_of_frames_are_those_of_their_worst_atoms() -> None:
+    error, sigma = np.array([[3.0, 0, 0], [0, 0, 0], [0, 4.0, 0]]), np.full((3, 3), [[1.0], [2.0], [5.0]])
+    result = SimpleNamespace(
+        force_error=error,
+        force_sigma=sigma,
+        frame=np.array([0, 0, 1]),
+        structures=[None, None],
+        frame_novelty=np.array([0.5, 7.0]),
+    )
+    found = by_frame(result)  # type: ignore[arg-type]
+    assert found == {"error": [0.5, 1.33], "sigma": [2.0, 5.0], "novelty": [0.5, 7.0]}

@@ -2,6 +2,7 @@
 numbers."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -129,15 +130,23 @@ def test_tables_of_what_is_there(folder: Path) -> None:
     assert all((folder / "out" / name).stat().st_size > 1000 for name in shown)
 
 
-@pytest.mark.parametrize(("molecule", "limit"), [("ethanol", 4e-3), ("aspirin", 12e-3)])
-def test_the_posteriors_that_come_along(molecule: str, limit: float) -> None:
-    """Two samples each of the paper's chain on ethanol and of eight chains on aspirin, in half precision."""
-    folder = ROOT / "results" / "rmd17" / molecule
-    posterior = load(folder / f"{molecule}.posterior")
+def test_the_same_page_without_the_curves(folder: Path) -> None:
+    shutil.copytree(folder / "out", folder / "small")
+    run_study("rmd17.tables", "small", "--small", cwd=folder)
+    page = (folder / "small" / "README.md").read_text()
+    assert "curves" not in json.loads((folder / "small" / "ethanol" / "bayes.json").read_text())
+    run_study("rmd17.tables", "small", cwd=folder)
+    assert (folder / "small" / "README.md").read_text() == page
+    assert "![" in page
+
+
+def test_the_posterior_that_comes_along() -> None:
+    """Two samples of the paper's chain on ethanol, in half precision."""
+    posterior = load(ROOT / "results" / "rmd17" / "ethanol" / "ethanol.posterior")
     assert posterior.calibration is not None
-    frames = list(read("bundled:ethanol@test" if molecule == "ethanol" else str(folder / "aspirin.xyz")))[:8]
+    frames = list(read("bundled:ethanol@test"))[:8]
     found = list(predict(posterior, frames))
     error = np.concatenate([p.forces - frame.forces for p, frame in zip(found, frames)])
     sigma = np.concatenate([p.forces_std for p in found])
-    assert np.abs(error).mean() < limit
+    assert np.abs(error).mean() < 4e-3
     assert 0.6 < np.abs(error / sigma).mean() < 1.1, "sqrt(2/pi) = 0.8 for errors that are normal with this sigma"

@@ -1,13 +1,22 @@
 // Memory that is kept from call to call and grows when it must.
 #pragma once
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <type_traits>
 #include <vector>
 
 namespace equibayes {
+
+// Whether memory whose contents are undefined is filled with NaN, so that tests see who reads it.
+inline bool poisoned() {
+    static const bool on = std::getenv("EQUIBAYES_POISON") != nullptr;
+    return on;
+}
 
 template <class T> class Buffer {
     T* start = nullptr;
@@ -27,6 +36,8 @@ template <class T> class Buffer {
             start = (T*)aligned_alloc(64, (room * sizeof(T) + 63) / 64 * 64);
             if (!start) throw std::bad_alloc();
         }
+        if constexpr (std::is_floating_point<T>::value)
+            if (poisoned()) std::fill(start, start + room, std::numeric_limits<T>::quiet_NaN());
         return start;
     }
     T* zeros(long count) {
