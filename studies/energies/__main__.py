@@ -2,7 +2,7 @@
 
     python -m studies.energies ethanol --seed 0           OUTPUT/ethanol-0.json
     python -m studies.energies --list                     the data sets
-    python -m studies.energies --table                    results/energies/README.md from all cases of OUTPUT
+    python -m studies.energies --table                    results/energies/TABLES.md from all cases of OUTPUT
     python -m studies.energies ethanol --quick            some seconds: shows that it runs
 
 Methods: `plain`, the likelihood throughout (burn_in.balance=0); `balanced`, with the balance of the presets; `point`,
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--name", default="", help="of other settings; part of the file name")
     parser.add_argument("--set", dest="changes", nargs="+", default=[], metavar="KEY=VALUE", help="settings to change")
     parser.add_argument("--list", action="store_true", help="list the data sets")
-    parser.add_argument("--table", action="store_true", help="make the README from finished cases")
+    parser.add_argument("--table", action="store_true", help="make the tables from finished cases")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the data (default: %(default)s)")
     parser.add_argument("--output", type=Path, default=Path("results/energies/cases"), help="(default: %(default)s)")
     add_quick(parser, "some seconds")

@@ -8,7 +8,8 @@ from equibayes.data import Dataset, read
 from studies.presets.frames import CRYSTALS, MOLECULES
 from studies.presets.frames import frames as tried
 
-SETS = (*MOLECULES, "3bpa", "alkane", *CRYSTALS, "water")
+SETS = (*MOLECULES, "3bpa", "alkane", "pedot", *CRYSTALS, "water")
+PEDOT = Path(__file__).parent.parent / "pedot" / "data"
 PERIODIC_SETS = (*CRYSTALS, "water")
 HELD_BACK = 30
 """Frames that a run holds back itself."""
@@ -26,6 +27,9 @@ def frames(name: str, folder: Path) -> tuple[Dataset, Dataset, Dataset]:
         return *_parts(data, (400, 100)), _some(read(folder / "3bpa" / "test_300K.xyz.gz"))
     if name == "alkane":
         return _parts(read(folder / "alkanes" / "c06.npz"), (500, MOST, MOST))
+    if name == "pedot":
+        longer = [s for units in (8, 12) for s in read(PEDOT / f"pedot_{units}.npz")]
+        return *(read(PEDOT / f"pedot.npz@{part}") for part in ("train", "validation")), Dataset(longer, "later steps")
     return _parts(read(folder / "periodic" / "water_pbe0ts_deepmd.npz"), (150 + HELD_BACK, 30, 30))
 
 

@@ -2,7 +2,7 @@
 
     python -m studies.solids Cu --seed 1                  samples, refines, judges; OUTPUT/Cu-1.json
     python -m studies.solids Cu-Au --tune --name r6 --set network.r_max=6      settings, on frames of their own
-    python -m studies.solids --table                      results/solids/README.md from all cases of OUTPUT
+    python -m studies.solids --table                      results/solids/TABLES.md from all cases of OUTPUT
     python -m studies.solids Cu --quick                   some seconds: shows that it runs
 
 A finished case is not repeated.  Properties are computed with every member and, by the same procedure, with the engine.
@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--no-refine", action="store_true", help="the sampled posterior alone")
     parser.add_argument("--network", help="named network (default: that of the preset quick)")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings to change")
-    parser.add_argument("--table", action="store_true", help="make the README from finished cases")
+    parser.add_argument("--table", action="store_true", help="make the tables from finished cases")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the data (default: %(default)s)")
     parser.add_argument("--output", type=Path, default=Path("results/solids/cases"), help="(default: %(default)s)")
     parser.add_argument("--posteriors", type=Path, default=Path("build/solids"), help="folder (default: %(default)s)")

@@ -55,7 +55,7 @@ def case(name: str, seed: int, folder: Path, *, count: int = 100, tune: bool = F
     if name in ELEMENTS:
         return _of_mlearn(name, folder, tune)
     if name in FOUNDATION:
-        return _of_foundation(FOUNDATION[name])
+        return _of_foundation(FOUNDATION[name], tune)
     elements = name.split("-")
     if not set(elements) <= set(emt.LATTICE):
         raise InputError(
@@ -92,7 +92,7 @@ def _of_mlearn(name: str, folder: Path, tune: bool) -> Case:
     return Case(name, learn.subset(np.sort(order[tenth:])), learn.subset(np.sort(order[:tenth])), MLEARN_HELD_BACK)
 
 
-def _of_foundation(name: str) -> Case:
+def _of_foundation(name: str, tune: bool) -> Case:
     known = {name: (read_json(foundation.LABELS / f"{name}.json") or {}).get("properties", {})}
-    learn, test = (read(foundation.LABELS / f"{stem}.xyz") for stem in (name, f"{name}-test"))
+    learn, test = (read(foundation.LABELS / f"{name}{end}.xyz") for end in ("", "-tune" if tune else "-test"))
     return Case(name, learn, test, HELD_BACK, {name: foundation.crystal(name)}, None, known)

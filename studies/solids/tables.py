@@ -31,8 +31,10 @@ def write(folder: Path) -> None:
         crystals(final),
         errors([each for each in cases if each["name"] and each["system"] not in ELEMENTS], place="test"),
         elements([each for each in cases if each["system"] in ELEMENTS]),
+        noises([read_json(path) for path in sorted((folder.parent / "noises").glob("*.json"))]),
+        slabs([read_json(path) for path in sorted((folder.parent / "slabs").glob("*.json"))]),
     ]
-    write_text(folder.parent / "TABLES.md", "\n\n".join(parts) + "\n")
+    write_text(folder.parent / "TABLES.md", "\n\n".join(part for part in parts if part) + "\n")
     if final:
         from studies.solids.figure import draw
 
@@ -40,6 +42,8 @@ def write(folder: Path) -> None:
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
+    if not rows:
+        return ""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -154,4 +158,36 @@ def elements(cases: list[dict[str, Any]]) -> str:
         "F in 68 %",
         "F in 95 %",
     ]
+    return table(heads, rows)
+
+
+def noises(studies: list[dict[str, Any]]) -> str:
+    """Of `studies.solids.noises`: forces on held-back frames and on others, by λ."""
+    rows = []
+    for each in studies:
+        for one in each["noises"]:
+            held, tune = one["held_back"], one["tune"]
+            cells = [f"{each['system']} {each['seed']}", f"{one['noise']:g}", f"{one['size']:.2f}"]
+            cells += [f"{one['held_back_log_likelihood']:.0f}", f"{1e3 * held['force_mae']:.1f}"]
+            cells += [f"{1e3 * tune['force_mae']:.1f}", f"{1e3 * tune['force_rmse']:.1f}", f"{tune['stress_mae']:.3f}"]
+            rows.append([*cells, f"{100 * tune['force_coverage_68']:.0f}"])
+    of = ["held back: ln p", "F, meV/Å", "others: F, meV/Å", "F RMS", "stress, GPa", "F in 68 %"]
+    return table(["system, seed", "λ", "size of δ", *of], rows)
+
+
+def slabs(studies: list[dict[str, Any]]) -> str:
+    """Force errors on slabs, and surface energies: engine → mean ± σ."""
+    rows = []
+    for each in studies:
+        for name, view in each["views"].items():
+            test, surface = view["test"], view["surface"]
+            cells = [
+                str(each["seed"]),
+                name,
+                f"{1e3 * test['force_mae']:.1f}",
+                f"{100 * test['force_coverage_68']:.0f}",
+            ]
+            found = [f"{one['engine']:.2f} → {one['value']:.2f} ± {one['sigma']:.2f}" for one in surface.values()]
+            rows.append([*cells, *found])
+    heads = ["seed", "posterior", "forces of slabs, meV/Å", "F in 68 %", "γ(100), meV/Å²", "γ(111), meV/Å²"]
     return table(heads, rows)

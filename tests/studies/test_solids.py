@@ -23,12 +23,13 @@ def test_frames_of_emt_carry_its_labels() -> None:
 
 @pytest.mark.parametrize("name", foundation.CRYSTALS)
 def test_bundled_labels_are_apart(name: str) -> None:
-    """Frames to learn from and to judge by, all with stress; their elements are those of the crystal."""
-    learn, test = (read(foundation.LABELS / f"{stem}.xyz") for stem in (name, f"{name}-test"))
-    assert (len(learn), len(test)) == (foundation.LEARN, foundation.TEST)
-    assert all(structure.stress_label is not None for structure in (*learn, *test))
-    assert not {s.geometry_digest() for s in learn} & {s.geometry_digest() for s in test}
-    assert set(learn[0].numbers) == set(foundation.crystal(name).numbers)
+    """Frames to learn from, to choose settings on and to judge by, all with stress, of the crystal's elements."""
+    parts = [read(foundation.LABELS / f"{name}{end}.xyz") for end in foundation.PARTS]
+    assert [len(part) for part in parts] == [count for count, _ in foundation.PARTS.values()]
+    every = [structure for part in parts for structure in part]
+    assert all(structure.stress_label is not None for structure in every)
+    assert len({structure.geometry_digest() for structure in every}) == len(every)
+    assert {*every[0].numbers} == {*foundation.crystal(name).numbers}
 
 
 def test_ordered_compounds() -> None:
