@@ -173,9 +173,10 @@ def _solve(gram_matrix: torch.Tensor, noise: torch.Tensor, right: torch.Tensor) 
     """(K + Λ)⁻¹ applied to rows [n, R], with the least jitter that makes the matrix positive definite."""
     jitter = 0.0
     while jitter <= LARGEST_JITTER:
-        matrix = gram_matrix + torch.diag(noise + jitter * gram_matrix.diagonal().mean())
+        matrix = gram_matrix.clone()
+        matrix.diagonal().add_(noise + jitter * gram_matrix.diagonal().mean())
         factor, info = torch.linalg.cholesky_ex(matrix)
-        if not info and bool(factor.isfinite().all()):
+        if not info and bool(factor.diagonal().isfinite().all()):  # NaN reaches the diagonal
             return torch.cholesky_solve(right.mT, factor).mT
         jitter = max(JITTER, 10 * jitter)
     raise InputError(
