@@ -29,6 +29,7 @@ BASE: dict[str, Any] = {
     "chains": CHAINS,
     "samples": CHAINS,
     "sampler": {"mass": "matrix"},
+    "labels": {"noise": 1.0},
     "burn_in": {"epochs": None, "batch_size": 4, "initial": 3e-2, "final": 1e-4, "decay": "linear", "noise_free": 0.9},
     "output": {"validations": 2},
 }

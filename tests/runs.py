@@ -26,6 +26,7 @@ SMALL: dict[str, Any] = {
     "data": {"validation": 4},
     # all of the schedule, so that nothing here changes when a preset is tuned
     "sampler": {"mass": "diagonal"},
+    "labels": {"noise": 1.0},
     "burn_in": {
         "steps": 40,
         "epochs": None,

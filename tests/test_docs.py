@@ -121,7 +121,7 @@ def test_the_front_page_leads_to_the_others(site: Path) -> None:
 
 def test_the_first_posterior_was_sampled_for_the_page(site: Path) -> None:
     text = re.sub(r"<[^>]+>", "", (site / "first-posterior.html").read_text())
-    assert "8 samples written to ethanol.posterior" in text
+    assert "4 samples written to ethanol.posterior" in text
     assert re.search(r"force error\s+\d+\.\d meV/Å on held-back frames", text)
     assert "calibration stored in ethanol.posterior" in text
     assert re.search(r"largest σ\s+\d+\.\d meV/Å, in step", text)

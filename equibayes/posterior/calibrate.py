@@ -16,13 +16,11 @@ from equibayes.posterior import conformal
 from equibayes.posterior.calibration import METHODS, QUANTITIES, Calibrated, Calibration, uncalibrated
 from equibayes.posterior.choose import choose, coverage
 from equibayes.posterior.file import Posterior, read, write
-from equibayes.posterior.predict import predict_each
-from equibayes.posterior.prediction import Prediction
-from equibayes.posterior.rescale import FITS, Residuals
+from equibayes.posterior.predict import predict, predict_each
+from equibayes.posterior.prediction import Floor, Prediction
+from equibayes.posterior.rescale import FEWEST_FRAMES, FITS, Residuals
 from equibayes.posterior.sigma import Sigma
 from equibayes.posterior.stress import six_elements
-
-FEWEST_FRAMES = 10
 
 
 def calibrate(
@@ -43,15 +41,32 @@ def calibrate(
     ks = _numbers_of_samples(len(posterior))
     raw = replace(posterior, calibration=None, novelty=None)  # without what is added after the calibration
     predictions = list(predict_each(raw, progress(data.structures), ks, device=device))
-    return with_calibration(posterior, data, {k: [each[i] for each in predictions] for i, k in enumerate(ks)}, method)
+    by_k = {k: [each[i] for each in predictions] for i, k in enumerate(ks)}
+    return with_calibration(posterior, data, by_k, method, floors_of(posterior, data, device))
+
+
+def floors_of(
+    posterior: Posterior, data: Dataset, device: torch.device | str | None = None
+) -> list[Floor | None] | None:
+    """What novelty asks for in every frame, from one sample."""
+    if posterior.novelty is None:
+        return None
+    one = replace(posterior.subset(1), calibration=None)
+    return [prediction.floor for prediction in predict(one, data.structures, device=device)]
 
 
 def with_calibration(
-    posterior: Posterior, data: Dataset, by_k: Mapping[int, Sequence[Prediction]], method: str = "auto"
+    posterior: Posterior,
+    data: Dataset,
+    by_k: Mapping[int, Sequence[Prediction]],
+    method: str = "auto",
+    floors: Sequence[Floor | None] | None = None,
 ) -> Posterior:
-    """The same where the frames have been predicted already, uncalibrated, with the first k samples for some k."""
+    """The same where the frames have been predicted already, uncalibrated and without novelty, with the first k samples
+    for some k; floors: what novelty asks for."""
     found = {
-        name: find({k: residuals_of(name, data, each, k) for k, each in by_k.items()}, method) for name in QUANTITIES
+        name: find({k: residuals_of(name, data, each, k, floors) for k, each in by_k.items()}, method)
+        for name in QUANTITIES
     }
     about = {"name": data.name, "frames": len(data), "fingerprint": data.fingerprint()}
     calibration = Calibration(**found, data=about)
@@ -67,19 +82,20 @@ def find(by_k: dict[int, Residuals], method: str) -> Calibrated:
     reason = next(filter(None, map(_unusable, [residuals, *by_k.values()])), "")  # few samples may have no spread
     if reason:
         return uncalibrated(reason, max(by_k), len(residuals.frames))
-    best, gains = choose(residuals)
+    usual = residuals.familiar()
+    best, gains = choose(usual)
     if method != "auto":
         best = method
-    fitted = {k: FITS[best](each) for k, each in by_k.items()}
-    before, after = residuals.sigma.total, fitted[residuals.k].apply(residuals.sigma, residuals.number).total
+    fitted = {k: FITS[best](each.familiar()) for k, each in by_k.items()}
+    before, after = usual.sigma.total, fitted[usual.k].apply(usual.sigma, usual.number).total
     choice = {
         "frames": len(residuals.frames),
         "components": len(residuals.error),
         "chosen_by": method,
         "gain": gains,
         "factor": float(np.sqrt(np.square(after / before).mean())),
-        "coverage_before": coverage(residuals, "none"),
-        "coverage_after": coverage(residuals, best),
+        "coverage_before": coverage(usual, "none"),
+        "coverage_after": coverage(usual, best),
     }
     quantiles = {k: conformal.quantiles(np.abs(r.error) / r.sigma.total, r.frame) for k, r in by_k.items()}
     return Calibrated(best, fitted, quantiles, choice)
@@ -98,7 +114,13 @@ def _unusable(residuals: Residuals) -> str:
     return ""
 
 
-def residuals_of(quantity: str, data: Dataset, predictions: Sequence[Prediction], k: int) -> Residuals:
+def residuals_of(
+    quantity: str,
+    data: Dataset,
+    predictions: Sequence[Prediction],
+    k: int,
+    floors: Sequence[Floor | None] | None = None,
+) -> Residuals:
     """Over all components of "forces", the six elements of every "stress", or over every "energy", with a label that
     can be compared."""
     rows, flat = [], six_elements if quantity == "stress" else np.ravel
@@ -108,10 +130,22 @@ def residuals_of(quantity: str, data: Dataset, predictions: Sequence[Prediction]
             parts = (getattr(prediction, quantity + part) for part in ("", "_epistemic", "_aleatoric"))
             mean, epistemic, aleatoric = map(flat, parts)
             numbers = np.repeat(structure.numbers, 3) if quantity == "forces" else np.zeros(len(mean), dtype=np.int64)
-            rows.append((mean - flat(label), epistemic, aleatoric, numbers, np.full(len(numbers), frame)))
-    columns = [np.concatenate(column) for column in zip(*rows)] or [np.zeros(0)] * 5
-    error, epistemic, aleatoric, number, frame_of = columns
-    return Residuals(error, Sigma(epistemic, aleatoric), number.astype(np.int64), frame_of.astype(np.int64), k)
+            least = np.broadcast_to(_least(quantity, structure, floors[frame] if floors else None), mean.shape)
+            rows.append((mean - flat(label), epistemic, aleatoric, numbers, np.full(len(numbers), frame), least))
+    columns = [np.concatenate(column) for column in zip(*rows)] or [np.zeros(0)] * 6
+    error, epistemic, aleatoric, number, frame_of, least = columns
+    sigma = Sigma(epistemic, aleatoric)
+    return Residuals(error, sigma, number.astype(np.int64), frame_of.astype(np.int64), k, least)
+
+
+def _least(quantity: str, structure: Structure, floor: Floor | None) -> np.ndarray:
+    """The least σ of the components."""
+    if floor is None:
+        return np.zeros(())
+    energy, forces = floor
+    if quantity == "forces":
+        return np.repeat(forces, 3)
+    return np.asarray(energy if quantity == "energy" else energy / (structure.volume or np.nan))
 
 
 def store(source: str | Path, target: str | Path, calibration: dict[str, Any] | None) -> None:

@@ -32,10 +32,11 @@ def load_center(name: str | None) -> Center | None:
 
 def spread_in_chains(posterior: Posterior) -> torch.Tensor | None:
     """[P]: standard deviation over the samples of one chain, RMS over chains and over each array of weights; None where
-    no chain has two samples."""
+    no chain has two samples.  Linearised samples of a chain have the same weights and differ in how far these move."""
+    values = posterior.samples if posterior.tangent is None else posterior.tangent
     squares, count = torch.zeros(posterior.samples.shape[1], dtype=torch.float64), 0
     for chain in posterior.chain.unique():
-        own = posterior.samples[posterior.chain == chain].double()
+        own = values[posterior.chain == chain].double()
         squares += (own - own.mean(0)).square().sum(0)
         count += len(own) - 1
     if not count:

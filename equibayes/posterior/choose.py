@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from equibayes.posterior.calibration import METHODS, Rescaling, gaussian_width
-from equibayes.posterior.rescale import FITS, Residuals
+from equibayes.posterior.rescale import ENOUGH_FOR_MORE, FITS, Residuals
 
 FOLDS = 10
-# With fewer components only one number is fitted: a flexible method could be far off and still look good.
-ENOUGH_FOR_MORE = 200
-# Standard errors by which the gain of a method must exceed 0; `scale` is cautious already.
+# Standard errors by which the gain of a method must exceed 0; `scale` has one number only.
 EVIDENCE = {"scale": 1.0, "parts": 2.0, "species": 2.0, "monotone": 2.0}
 COVERAGES = (0.5, 0.68, 0.9, 0.95)
 

@@ -90,6 +90,20 @@ class FewLabels:
         moved = product(torch.cat(found), self.rows.mT).reshape(len(factors), -1, normal.shape[1])
         return [Solution(each[0], s**0.5 * (normal - each[1:]), s) for each, s in zip(moved, scales)]
 
+    def left_out(self, factor: float, groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """How wrong each label [R] is predicted by those of the other groups, and the variance of that.
+
+        groups [R]: numbers; Λ is multiplied by `factor`.  With P = (K + Λ)⁻¹, of a group g: P_gg⁻¹ (P r)_g, s² P_gg⁻¹.
+        """
+        inverse = _solve(self.gram, factor * self.noise, torch.eye(len(self), dtype=torch.float64))
+        solved = inverse @ self.residual
+        error, variance = torch.empty_like(solved), torch.empty_like(solved)
+        for group in groups.unique():
+            own = (groups == group).nonzero()[:, 0]
+            block = torch.linalg.inv(inverse[own][:, own])
+            error[own], variance[own] = block @ solved[own], block.diagonal()
+        return error, variance * float(self.residual @ solved) / len(self)
+
 
 class ManyLabels:
     """Sums over labels."""
@@ -159,9 +173,10 @@ def _solve(gram_matrix: torch.Tensor, noise: torch.Tensor, right: torch.Tensor) 
     """(K + Λ)⁻¹ applied to rows [n, R], with the least jitter that makes the matrix positive definite."""
     jitter = 0.0
     while jitter <= LARGEST_JITTER:
-        matrix = gram_matrix + torch.diag(noise + jitter * gram_matrix.diagonal().mean())
+        matrix = gram_matrix.clone()
+        matrix.diagonal().add_(noise + jitter * gram_matrix.diagonal().mean())
         factor, info = torch.linalg.cholesky_ex(matrix)
-        if not info and bool(factor.isfinite().all()):
+        if not info and bool(factor.diagonal().isfinite().all()):  # NaN reaches the diagonal
             return torch.cholesky_solve(right.mT, factor).mT
         jitter = max(JITTER, 10 * jitter)
     raise InputError(

@@ -19,7 +19,7 @@ from equibayes.posterior.file import Posterior
 from equibayes.posterior.floor import floors
 from equibayes.posterior.force_covariance import ForceCovariance, covariance_of
 from equibayes.posterior.force_noise import atoms_of
-from equibayes.posterior.prediction import Prediction
+from equibayes.posterior.prediction import Floor, Prediction
 from equibayes.posterior.sampled import Sampled
 from equibayes.posterior.sigma import of_samples
 from equibayes.posterior.stress import stress_sigma
@@ -81,6 +81,7 @@ class _Mixture:
             **self._stress(b),
             energy_known=self.known[structure.numbers.tobytes()],
             novelty=None if output.novelty is None else output.novelty[own].copy(),
+            floor=self._floor(b, own),
             members=self._members(b, own) if members else None,
             forces_covariance=self._covariance(b, own),
             intervals=self._intervals(b, own),
@@ -115,8 +116,10 @@ class _Mixture:
             return None
         energy, forces, k = float(self.raw_energy.total[b]), self.raw_forces.total[own].copy(), len(self.energies)
         stress = self.of_stress.raw.total[b].copy() if self._has_stress(b) else None
-        least = None if self.least is None else (float(self.least[0][b]), self.least[1][own].copy())
-        return Intervals(energy, forces, self.calibration, k, stress, least)
+        return Intervals(energy, forces, self.calibration, k, stress, self._floor(b, own))
+
+    def _floor(self, b: int, own: slice) -> Floor | None:
+        return None if self.least is None else (float(self.least[0][b]), self.least[1][own].copy())
 
 
 def _floors(

@@ -10,6 +10,9 @@ from equibayes.posterior.calibration import Intervals, gaussian_width
 from equibayes.posterior.force_covariance import ForceCovariance
 from equibayes.units import GPA
 
+Floor = tuple[float, np.ndarray]
+"""Of the energy, eV, and of the forces on n atoms [n], eV/Å."""
+
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
@@ -22,6 +25,7 @@ class Prediction:
     energy_known  False where the energy holds only up to a constant (see data/reference.py)
     novelty       [n] how far each atom is from all that was learned: 1 is the edge (see novelty.py); None: not known
     forces_covariance  with `covariance=True`: how errors of the forces go together (see force_covariance.py)
+    floor         eV and [n] eV/Å, what of the epistemic σ novelty asks for (see floor.py); None: nothing
     members       with `members=True`: energies [k], forces [k, n, 3], stress [k, 3, 3] of each sample
     intervals     used by `interval` if the posterior is calibrated
 
@@ -46,6 +50,7 @@ class Prediction:
     pressure_aleatoric: float | None = None
     energy_known: bool = True
     novelty: np.ndarray | None = None
+    floor: Floor | None = None
     members: dict[str, np.ndarray] | None = None
     intervals: Intervals | None = None
     forces_covariance: ForceCovariance | None = None

@@ -13,8 +13,13 @@ from equibayes.posterior.sigma import Sigma
 
 # As many components with the ratio of all are added to every part, so that rare species follow the rest.
 SHRINKAGE = 30.0
-# Standard errors by which ln r² is drawn towards 0: overconfidence is worse than caution.
+# With fewer components only one number is fitted, and that with caution: a flexible method could be far off and still
+# look good.
+ENOUGH_FOR_MORE = 200
+# Standard errors by which ln r² of so few is drawn towards 0: overconfidence is worse than caution.
 CAUTION_WIDER, CAUTION_NARROWER = 1.0, 2.0
+# Fewer say nothing about σ.
+FEWEST_FRAMES = 10
 # s is searched up to this factor either way: frames like the training data say little about the spread elsewhere.
 SPREAD_REACH = 5.0
 # Configurations per knot of the monotone map; few frames allow few knots.
@@ -25,8 +30,8 @@ FRAMES_PER_KNOT, MOST_KNOTS = 10, 8
 class Residuals:
     """Errors of one quantity with k samples, flat over components.
 
-    error [n];  sigma with parts [n], uncalibrated;  number [n] atomic numbers (0 for energies and stress);  frame [n]
-    their frames
+    error [n];  sigma with parts [n], uncalibrated and without floor;  number [n] atomic numbers (0 for energies and
+    stress);  frame [n] their frames;  floor [n]: the least σ of novel atoms (floor.py), None: nothing is novel
     """
 
     error: np.ndarray
@@ -34,9 +39,19 @@ class Residuals:
     number: np.ndarray
     frame: np.ndarray
     k: int
+    floor: np.ndarray | None = None
 
     def __getitem__(self, which: np.ndarray) -> "Residuals":
-        return Residuals(self.error[which], self.sigma[which], self.number[which], self.frame[which], self.k)
+        floor = None if self.floor is None else self.floor[which]
+        return Residuals(self.error[which], self.sigma[which], self.number[which], self.frame[which], self.k, floor)
+
+    def familiar(self) -> "Residuals":
+        """Without components whose σ is the floor of novel atoms, which no calibration changes: their errors, much
+        larger than all others, would decide the size of σ elsewhere.  All of them where too few frames are left."""
+        if self.floor is None:
+            return self
+        found = self[self.floor <= self.sigma.total]
+        return found if len(found.frames) >= FEWEST_FRAMES else self
 
     @property
     def frames(self) -> np.ndarray:
@@ -53,15 +68,18 @@ def fit_none(data: Residuals) -> Rescaling:
 
 
 def fit_scale(data: Residuals, spread: float | None = None) -> Rescaling:
-    """r² is the mean of (error/σ)², drawn towards 1 by as much as that mean is uncertain.
+    """r² is the mean of (error/σ)²; of few, drawn towards 1 by as much as that mean is uncertain.
 
-    Thousands of force components decide alone; thirty energies change σ only as far as they determine it.  The
+    Hundreds of force components decide alone; thirty energies change σ only as far as they determine it.  The
     uncertainty is taken from how much the configurations differ, and is at least that of independent Gaussian errors.
     """
     spread = spread_of(data.k) if spread is None else spread
     z_squared = np.square(data.error / Rescaling(spread=spread).base(data.sigma))
+    mean = z_squared.mean()
+    if len(z_squared) >= ENOUGH_FOR_MORE:
+        return Rescaling(factor=float(np.sqrt(mean)), spread=spread)
     _, index, count = np.unique(data.frame, return_inverse=True, return_counts=True)
-    each, mean = np.bincount(index, z_squared) / count, z_squared.mean()
+    each = np.bincount(index, z_squared) / count
     seen = each.var(ddof=1) / len(each) / mean**2 if len(each) > 1 else 0.0
     standard_error = np.sqrt(max(seen, 2 / len(z_squared)))
     logarithm = np.log(mean)

@@ -29,17 +29,18 @@ from typing import Any, Protocol
 import torch
 
 from equibayes.bayes.heads import ENERGY_HEAD, FORCE_HEAD, HIDDEN, STRESS_HEAD
+from equibayes.bayes.prior import group_widths
 from equibayes.data.dataset import Dataset
 from equibayes.data.elements import atomic_number
 from equibayes.data.resident import ResidentData
 from equibayes.errors import InputError
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.fit_novelty import with_novelty
-from equibayes.posterior.jacobian import Sight, blocks_of, rows_of
+from equibayes.posterior.jacobian import FORCES, Sight, blocks_of, rows_of
 from equibayes.posterior.linear_regression import FewLabels, ManyLabels, Progress, Solution
 from equibayes.posterior.marks import frame_mark
 from equibayes.posterior.subspace import Subspace
-from equibayes.posterior.tangent_choice import Choice, choose, held_back_errors
+from equibayes.posterior.tangent_choice import DEFAULT_NOISE, Choice, choose, held_back_errors
 from equibayes.posterior.tangent_plan import NOISES, Plan
 from equibayes.posterior.tangent_store import Draws, Store
 from equibayes.sampling.noise import NoiseKey, standard_normal
@@ -126,6 +127,7 @@ class Inference:
         self.space = space_of(posterior, centre, plan, key)
         self.few, self.share = plan.few, plan.share
         self.found: FewLabels | ManyLabels | None = None if plan.few else ManyLabels(self.space.size)
+        self.frames, self.kinds = torch.zeros(2, 0, dtype=torch.int64).unbind()  # of the labels, where they are few
 
     def learn(self, data: ResidentData, stage: Callable[[str], Progress] = _silent) -> None:
         """Learn the labels of some frames."""
@@ -135,6 +137,8 @@ class Inference:
                 self.found.add(rows.jacobian, rows.residual, rows.variance)
             return
         rows = rows_of(self.model, self.position, sight, self.space, stage("labels"))
+        known = int(self.frames.max()) + 1 if len(self.frames) else 0
+        self.frames, self.kinds = torch.cat([self.frames, known + rows.frame]), torch.cat([self.kinds, rows.kind])
         if self.found is None:
             self.found = FewLabels(rows.jacobian, rows.residual, rows.variance, stage("Gram matrix"))
         else:
@@ -147,7 +151,14 @@ class Inference:
         rows = None if held is None else rows_of(self.model, self.position, Sight(held), self.space)
         members = None if rows is None else rows.value + moves.double() @ rows.jacobian.double().mT
         kept = None if rows is None else replace(rows, jacobian=rows.jacobian[:, :0])
-        return Draws(torch.tensor([each.scale for each in solutions], dtype=torch.float64), moves, members, kept)
+        scale = torch.tensor([each.scale for each in solutions], dtype=torch.float64)
+        return Draws(scale, moves, members, kept, self._left_out() if held is None else None)
+
+    def _left_out(self) -> torch.Tensor | None:
+        """[2, F]: see `Draws`."""
+        if not isinstance(self.found, FewLabels) or self.share < 1:
+            return None
+        return torch.stack(self.found.left_out(DEFAULT_NOISE, self.frames))[:, self.kinds == FORCES]
 
     def _solve(self, count: int, progress: Progress) -> list[Solution]:
         """For every candidate λ."""
@@ -160,17 +171,21 @@ class Inference:
 def space_of(posterior: Posterior, centre: int, plan: Plan, key: NoiseKey) -> Subspace:
     """The directions around a network.
 
-    Where the prior is relative, weights move in proportion to the RMS of their array: arrays of networks that were
-    trained elsewhere differ in size by a factor of 100.
+    Where the prior is relative, weights move in proportion to its widths: arrays of networks that were trained
+    elsewhere differ in size by a factor of 100.
     """
-    width = array_rms(posterior, centre) if posterior.config.get("prior", {}).get("relative") else None
+    prior = posterior.config.get("prior", {})
+    width = relative_widths(posterior, centre, prior) if prior.get("relative") else None
     return Subspace.of(posterior.model, plan.directions, seed_of(key), plan.groups, width)
 
 
-def array_rms(posterior: Posterior, centre: int) -> torch.Tensor:
-    """[P]: RMS of the array that each weight of a sample belongs to."""
-    pieces = posterior.samples[centre].double().split(posterior.model.layout.sizes)
-    return torch.cat([each.square().mean().sqrt().clamp(min=LEAST_RMS).expand(len(each)) for each in pieces])
+def relative_widths(posterior: Posterior, centre: int, prior: dict[str, Any]) -> torch.Tensor:
+    """[P]: RMS of the array that each weight of a sample belongs to, times the width of its group over that of most."""
+    layout = posterior.model.layout
+    pieces = posterior.samples[centre].double().split(layout.sizes)
+    rms = torch.cat([each.square().mean().sqrt().clamp(min=LEAST_RMS).expand(len(each)) for each in pieces])
+    usual = prior["width"]
+    return rms * group_widths(layout.groups, prior["group_widths"], layout.size, usual) / usual
 
 
 def seed_of(key: NoiseKey) -> int:
@@ -210,6 +225,14 @@ def _normals(key: NoiseKey, stream: int, count: int, size: int) -> torch.Tensor:
     return torch.cat([standard_normal(key, draw, size, stream=stream, dtype=torch.float64) for draw in range(count)])
 
 
+def narrowed(moves: torch.Tensor, factor: float) -> torch.Tensor:
+    """Draws [n, m] nearer to their mean, which is that of every pair."""
+    if factor == 1.0:
+        return moves
+    mean = moves[: max(1, len(moves) // 2 * 2)].mean(0)
+    return mean + factor * (moves - mean)
+
+
 def assembled(
     posterior: Posterior,
     chosen: list[int],
@@ -223,7 +246,8 @@ def assembled(
     """Pairs (θ_c, δ) in turn from the chains, with the factors on σ in the last bias of the heads."""
     order = [(number, draw) for draw in range(draws) for number in range(len(chosen))]
     rows = torch.tensor([chosen[number] for number, _ in order])
-    moves = [spaces[number].expand(found[number].moves[choice.noise, draw, None]) for number, draw in order]
+    drawn = [narrowed(each.moves[choice.noise], choice.narrowed) for each in found]
+    moves = [spaces[number].expand(drawn[number][draw, None]) for number, draw in order]
     samples = posterior.samples[rows].clone()
     views = posterior.model.layout.views(samples)
     for head, factor in zip(HEADS, choice.factors):
@@ -233,6 +257,7 @@ def assembled(
         "noise": NOISES[choice.noise],
         "force_sigma_factor": choice.factors[0],
         "energy_sigma_factor": choice.factors[1],
+        "narrowed": choice.narrowed,
         **({"stress_sigma_factor": choice.factors[2]} if posterior.model.learns_stress else {}),
         "prior_scale": [float(each.scale[choice.noise]) ** 0.5 for each in found],
         "frames": len(train),

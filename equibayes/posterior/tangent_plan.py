@@ -17,6 +17,8 @@ from equibayes.posterior.subspace import Subspace, moving_weights
 DIRECTIONS = 32768
 """At most so many random directions of the weights, all networks together: more networks need fewer directions each
 for the same error of their mean (measured: results/tangent)."""
+LAST_LAYER_DIRECTIONS = 16384
+"""The same where the last layer alone moves, so that this is cheap."""
 LABELS = 4096
 """At most so many labels: of more, all energies and a random share of the force components of every frame."""
 NOISES = (1.0, 0.1, 0.03, 0.01, 0.001, 0.0003)
@@ -53,14 +55,15 @@ class Plan:
         *,
         last_layer: bool = False,
     ) -> "Plan":
-        """directions, labels: at most so many around each network, instead of what DIRECTIONS and LABELS give."""
+        """directions, labels: at most so many around each network, instead of what the constants above give."""
         groups = (f"layer{posterior.network.num_layers - 1}", "readout") if last_layer else None
         forces, others = count_labels(posterior, train)
         share = min(1.0, max((labels or LABELS) - others, len(train)) / forces)
         used = others + sum(max(1, round(share * 3 * len(s))) for s in train.structures)
         weights = len(moving_weights(posterior.model, groups))
         networks = len(set(posterior.chain.tolist()))
-        directions = min(directions or max(1, DIRECTIONS // networks), weights)
+        most = LAST_LAYER_DIRECTIONS if last_layer else DIRECTIONS
+        directions = min(directions or max(1, most // networks), weights)
         return cls(networks, len(train), used, share, weights, directions, groups)
 
     @property

@@ -26,12 +26,15 @@ class Draws:
     moves    [Λ, n, m]  draws of u, float32
     members  [Λ, n, H]  predictions of the held-back labels, None without any
     held     the held-back labels
+    left_out [2, F]  without held-back labels: errors of the forces of each training frame, and their variances, as
+                     the other frames predict them with the usual λ; None where networks learn different labels
     """
 
     scale: torch.Tensor
     moves: torch.Tensor
     members: torch.Tensor | None
     held: Rows | None
+    left_out: torch.Tensor | None = None
 
 
 class Store:
@@ -72,12 +75,14 @@ class Store:
             return None
         held = {name[5:]: value for name, value in tensors.items() if name.startswith("held.")}
         rows = Rows(**held, jacobian=torch.zeros(len(held["label"]), 0, dtype=torch.float32)) if held else None
-        return Draws(tensors["scale"], tensors["moves"], tensors.get("members"), rows)
+        return Draws(tensors["scale"], tensors["moves"], tensors.get("members"), rows, tensors.get("left_out"))
 
     def save(self, number: int, draws: Draws) -> None:
         if self.folder is None:
             return
         tensors = {"scale": draws.scale, "moves": draws.moves}
+        if draws.left_out is not None:
+            tensors["left_out"] = draws.left_out
         if draws.members is not None and draws.held is not None:
             tensors["members"] = draws.members
             names = [each.name for each in fields(Rows) if each.name != "jacobian"]

@@ -351,13 +351,15 @@ _PAPER = {
 TUNE = "tune"
 """The preset around a network that was trained elsewhere."""
 PRESETS: dict[str, dict[str, Any]] = {
-    # a few minutes on two CPU cores: `make demo`
+    # two minutes on two CPU cores: `make demo`
     "quick": {
-        "network_preset": "small",
+        "network_preset": "medium",
         "chains": 4,
-        "samples": 8,
+        "samples": 4,
+        "sampler": {"mass": "matrix"},
         "burn_in": {
-            "steps": 5_000,
+            "steps": 30_000,
+            "epochs": 250,
             "batch_size": 4,
             "initial": 3e-2,
             "final": 1e-4,

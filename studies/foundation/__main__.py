@@ -2,7 +2,7 @@
 
     python -m studies.foundation --system ethanol --frames 20 50 --method tune ensemble --seed 0 1 2
     python -m studies.foundation --system ethanol --method zero          # the network as it is
-    python -m studies.foundation --tables build/foundation               # tables of all results in a folder
+    python -m studies.foundation --tables results/foundation             # table and figure of a folder of results
 
 Writes one JSON file per run, SYSTEM-METHOD-FRAMES-SEED[-NAME].json; a run whose file is there is not repeated.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from equibayes.errors import InputError
-from studies.foundation import methods, tables, zero
+from studies.foundation import figure, methods, tables, zero
 from studies.foundation.systems import SYSTEMS, frames
 from studies.shared.options import add_commit, add_device, add_quick, add_settings, parser_of, start
 from studies.shared.results import provenance, save_json
@@ -32,7 +32,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--factor", type=float, default=1.0, help="multiplies the width of the prior")
     parser.add_argument("--name", default="", help="added to the name of the file")
     parser.add_argument("--output", type=Path, default=Path("build/foundation"))
-    parser.add_argument("--tables", type=Path, metavar="FOLDER", help="print tables of what is there, and end")
+    parser.add_argument(
+        "--tables", type=Path, metavar="FOLDER", help="print the table of what is there, draw comparison.png, end"
+    )
     add_device(parser)
     add_commit(parser)
     add_settings(parser)
@@ -44,6 +46,7 @@ def main() -> None:
     given = options()
     if given.tables is not None:
         print(tables.of(given.tables))
+        figure.draw(given.tables, given.tables / "comparison.png")
         return
     if given.system is None:
         raise InputError(f"--system: choose one of {', '.join(SYSTEMS)}")

@@ -9,9 +9,8 @@ import torch
 
 from equibayes.data import Dataset
 from equibayes.evaluation import metrics
-from equibayes.evaluation.evaluated import Evaluated, collect, recalibrated
-from equibayes.posterior.calibrate import with_calibration
-from equibayes.posterior.calibration import Calibration
+from equibayes.evaluation.evaluated import Evaluated, collect
+from equibayes.posterior.calibrate import calibrate
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.predict import predict, predict_each
 from equibayes.posterior.sample import sample_prepared
@@ -49,9 +48,8 @@ def trial(config: SampleConfig, data: Dataset, judged: Dataset, device: str) -> 
 
 
 def judged_by(posterior: Posterior, judged: Dataset, device: str) -> dict[str, Any]:
-    """What the whole posterior is worth, not recalibrated."""
-    raw = replace(posterior, calibration=None)
-    predicted = list(predict(raw, judged.structures, device=device))
+    """What the whole posterior is worth."""
+    predicted = list(predict(posterior, judged.structures, device=device))
     return measured(collect(judged.name, len(posterior), judged.structures, predicted))
 
 
@@ -75,10 +73,8 @@ class _Judge:
             # σ of novel atoms is raised by a fixed rule (posterior/floor.py), whatever the samples say
             values["without_floor"] = judged_by(replace(own, novelty=None), self.judged, self.device)
         if len(self.held_back) >= 10:
-            held = [each[0] for each in predict_each(own, self.held_back.structures, [k], device=self.device)]
-            calibration = with_calibration(own, self.held_back, {k: held}).calibration
-            if calibration is not None:
-                values["calibrated"] = measured(recalibrated(raw, Calibration.from_dict(calibration)))
+            found = calibrate(own, self.held_back, device=self.device)
+            values["calibrated"] = judged_by(found, self.judged, self.device)
         return values
 
     def members(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tests.cli import program
 DATA = "bundled:ethanol@0:20"
 RUN = (
     "--network tiny chains=2 samples=4 data.validation=4 burn_in.steps=24 burn_in.batch_size=4 cycles.length=16 "
-    "cycles.batch_size=4 cycles.peak=1e-3 guard.interval=8 output.checkpoint_seconds=0"
+    "cycles.batch_size=4 cycles.peak=1e-3 sampler.mass=diagonal guard.interval=8 output.checkpoint_seconds=0"
 )
 
 

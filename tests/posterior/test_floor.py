@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from equibayes.data import Structure
+from equibayes.data import Dataset, Structure
 from equibayes.data.neighbors import neighbor_list
 from equibayes.errors import InputError
 from equibayes.posterior.calibrate import calibrate
@@ -109,9 +109,28 @@ def test_usual_frames_hardly_change() -> None:
     assert np.median(now) < 1.02 * np.median(plain)
 
 
+def test_the_calibration_is_found_where_nothing_is_novel() -> None:
+    """An atom that is torn off has an error far beyond all others, and σ from its floor: it does not widen the rest."""
+    posterior, frames = ethanol_posterior(), ethanol_frames(60)[40:]
+    wide = frames[0].positions.copy()
+    wide[-1] += 3 * (wide[-1] - wide.mean(0))
+    mixed = Dataset([replace(frames[0], positions=wide, forces=5 * frames[0].forces), *frames], "mixed")
+    usual, found, misled = (
+        calibrate(each, data, method="scale", device="cpu").calibration["forces"]
+        for each, data in ((posterior, frames), (posterior, mixed), (without(posterior), mixed))
+    )
+    factor = {
+        name: each["by_k"]["2"]["factor"] for name, each in (("usual", usual), ("found", found), ("misled", misled))
+    }
+    assert factor["found"] == pytest.approx(factor["usual"], rel=0.05)
+    assert factor["misled"] > 1.2 * factor["usual"]
+
+
 def test_the_calibration_does_not_see_it() -> None:
     """It is found without the floor, which is added afterwards, also to intervals."""
     posterior, frames = ethanol_posterior(), ethanol_frames(60)[40:]
+    novel = [p.floor is not None and (p.floor[1] > 0.01).any() for p in posterior.predict(list(frames))]
+    frames = frames.subset(np.flatnonzero(~np.array(novel)))
     found = calibrate(posterior, frames, method="scale", device="cpu")
     apart = calibrate(without(posterior), frames, method="scale", device="cpu")
     assert found.calibration == apart.calibration

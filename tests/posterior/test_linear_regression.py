@@ -95,3 +95,17 @@ def test_products_in_panels() -> None:
     J, other = random(600, P).float(), random(S, P, seed=1).float()
     np.testing.assert_allclose(product(other, J, at_once=2), other.double() @ J.double().mT, rtol=1e-12)
     np.testing.assert_allclose(gram(J), J.double() @ J.double().mT, rtol=1e-10, atol=1e-12)
+
+
+def test_labels_left_out(problem: dict[str, torch.Tensor]) -> None:
+    """As if each group were predicted by a regression without it, with s² of all labels."""
+    groups, factor = torch.arange(R) // 4, 0.3
+    error, variance = FewLabels(*problem.values()).left_out(factor, groups)
+    J, r, noise = problem["J"], problem["r"], factor * problem["noise"]
+    scale = float(r @ torch.linalg.solve(J @ J.mT + torch.diag(noise), r)) / R
+    for group in range(3):
+        own = groups == group
+        mean, covariance = in_weight_space(J[~own], r[~own], noise[~own])
+        np.testing.assert_allclose(error[own], r[own] - J[own] @ mean, rtol=1e-8, atol=1e-10)
+        expected = scale * ((J[own] @ covariance @ J[own].mT).diagonal() + noise[own])
+        np.testing.assert_allclose(variance[own], expected, rtol=1e-8)

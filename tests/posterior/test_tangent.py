@@ -21,8 +21,16 @@ from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample
 from equibayes.posterior.seen import marks_of, split_known
 from equibayes.posterior.subspace import Subspace, moving_weights
-from equibayes.posterior.tangent import Inference, refine, resident
-from equibayes.posterior.tangent_choice import FARTHEST, best_factor, choose, warnings_of
+from equibayes.posterior.tangent import Inference, centres, refine, resident, space_of
+from equibayes.posterior.tangent_choice import (
+    DEFAULT_NOISE,
+    FARTHEST,
+    NARROWEST,
+    best_factor,
+    choose,
+    narrowing,
+    warnings_of,
+)
 from equibayes.posterior.tangent_plan import NOISES, Plan
 from equibayes.posterior.tangent_store import Draws
 from equibayes.run import Run
@@ -375,6 +383,31 @@ def test_the_last_layer_alone(plain: Posterior, data: Dataset) -> None:
     moved = {name for name, part in plain.model.layout.groups.items() if bool(found.tangent[:, part].any())}
     assert moved == {last, "readout"}
     assert force_error(found, held) < force_error(plain, held)
+
+
+def test_without_held_back_frames_the_mean_over_networks_is_better_than_each(plain: Posterior, data: Dataset) -> None:
+    """Draws around each network are narrowed by what the networks differ in, and their means stay."""
+    known, held = split_known(marks_of(plain), data)
+    found = refine(plain, known, draws=2)
+    factor = found.verdict["tangent"]["narrowed"]
+    assert NARROWEST <= factor < 1
+    key = [NoiseKey(0, [number]) for number in (0, 1)]
+    plan = Plan.of(plain, known)
+    parts = []
+    for number, centre in enumerate(centres(plain)):
+        inference = Inference(plain, centre, plan, key[number])
+        inference.learn(resident(plain, known))
+        parts.append(inference.draws(2, None))
+    wide = parts[0].moves[NOISES.index(DEFAULT_NOISE)]
+    moves = found.tangent[[0, 2]]
+    expected = space_of(plain, 0, plan, key[0]).expand(wide)
+    torch.testing.assert_close(moves.mean(0), expected.mean(0).to(moves), rtol=1e-4, atol=1e-6)
+    half = factor * (expected[0] - expected[1]).to(moves)
+    torch.testing.assert_close(moves[0] - moves[1], half, rtol=1e-4, atol=1e-6)
+    errors, variances = torch.stack([each.left_out for each in parts]).unbind(1)
+    b, v = float(errors.var(0, correction=0).mean()), float(variances.mean())
+    assert factor == pytest.approx(max(NARROWEST, max(0.0, 1 - b / v) ** 0.5))
+    assert narrowing(parts[:1]) == 1.0
 
 
 def test_an_interrupted_refinement_goes_on(plain: Posterior, data: Dataset, tmp_path: Path) -> None:

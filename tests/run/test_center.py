@@ -18,6 +18,7 @@ from equibayes.posterior.center import load_center, spread_in_chains
 from equibayes.posterior.conclude import FEWEST_LABELS, affordable
 from equibayes.posterior.file import Posterior
 from equibayes.posterior.sample import sample, sample_prepared
+from equibayes.posterior.tangent import refine
 from equibayes.posterior.tangent_plan import LABELS
 from equibayes.run import Run
 from equibayes.run.center import Center
@@ -173,6 +174,19 @@ def test_the_whole_of_a_posterior(first):
     assert spread_in_chains(posterior.take([0, 1])) is None, "one sample of each chain"
 
 
+def test_the_whole_of_a_refined_posterior(first, tmp_path):
+    """Its samples have the weights of the chains, and differ in how far these move."""
+    _, posterior = first
+    refined = refine(posterior, ethanol_frames(12), draws=2)
+    refined.save(tmp_path / "refined.posterior")
+    center = load_center(str(tmp_path / "refined.posterior"))
+    assert center is not None
+    rows = posterior.model.layout.groups["readout"]
+    half = (refined.tangent[:2] - refined.tangent[2:])[:, rows].double()
+    assert center.spread is not None
+    torch.testing.assert_close(center.spread[rows.start], half.square().mean().div(2).sqrt())
+
+
 def test_unknown_species():
     center = pretrained()
     data = labelled(center, MOLECULES)
@@ -202,6 +216,7 @@ def test_a_run_ends_with_inference_in_units_of_the_prior():
     config = config_around()
     assert config.tangent == "on"
     few = replace(config, burn_in=replace(config.burn_in, steps=4), cycles=replace(config.cycles, length=2))
+    few = replace(few, prior=replace(few.prior, group_widths={"embedding": 1e-6}))
     posterior = sample_prepared(prepare(data, few, center=center), data, Run(device="cpu"))
     assert posterior.tangent is not None
     moved, size = (posterior.model.layout.views(each.double()) for each in (posterior.tangent, posterior.samples))
@@ -209,6 +224,7 @@ def test_a_run_ends_with_inference_in_units_of_the_prior():
         name: float(moved[name].square().mean() / size[name].square().mean()) ** 0.5
         for name in ("readout", "layer0.linear_1.0e", "layer1.linear_2.0e")
     }
+    assert float(moved["embedding"].abs().max()) < 1e-4 * float(moved["readout"].abs().max()), "as good as fixed"
     assert max(share.values()) < 5 * min(share.values()), share
     assert float(size["readout"].abs().mean()) > 20 * float(size["layer0.linear_1.0e"].abs().mean())
 

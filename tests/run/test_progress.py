@@ -100,13 +100,13 @@ def test_length_of_a_run_is_told_before_it_starts(capsys: pytest.CaptureFixture[
     frame = ethanol_frames(1)[0]
     announce(Dataset([frame] * 1000, "few"), None, sample_config("quick"))
     assert capsys.readouterr().out.splitlines() == [
-        "4 chains, 6050 steps (5082 burn-in), 8 samples; 970 frames to learn from, 30 held back",
-        "6050 steps instead of 5500: phases are rounded up to whole epochs",
+        "4 chains, 30008 steps (30008 burn-in), 4 samples; 970 frames to learn from, 30 held back",
+        "30008 steps instead of 30000: phases are rounded up to whole epochs",
     ]
-    announce(Dataset([frame] * 90_030, "many"), None, sample_config("quick"))
+    announce(Dataset([frame] * 270_030, "many"), None, sample_config("quick"))
     assert capsys.readouterr().out.splitlines() == [
-        "4 chains, 5500 steps (5000 burn-in), 8 samples; 90000 frames to learn from, 30 held back",
-        "note: the burn-in is shorter than an epoch of 22500 steps and sees 22 % of the frames; raise burn_in.steps to "
+        "4 chains, 30000 steps (30000 burn-in), 4 samples; 270000 frames to learn from, 30 held back",
+        "note: the burn-in is shorter than an epoch of 67500 steps and sees 44 % of the frames; raise burn_in.steps to "
         "use all",
     ]
 

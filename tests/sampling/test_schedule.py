@@ -86,7 +86,7 @@ def test_a_phase_is_at_most_doubled_by_whole_epochs():
     assert (plan.burn_in_steps, plan.cycle_steps, plan.total_steps) == (100, 40, 220)
 
 
-@pytest.mark.parametrize(("preset", "steps"), [("quick", 6050), ("standard", 26_257), ("paper-rmd17", 1_350_300)])
+@pytest.mark.parametrize(("preset", "steps"), [("quick", 30_008), ("standard", 26_257), ("paper-rmd17", 1_350_300)])
 def test_presets_have_whole_epochs_of_the_demo(preset, steps):
     """970 frames of `make demo`; many more frames do not make a short run longer."""
     config = sample_config(preset)
@@ -95,7 +95,7 @@ def test_presets_have_whole_epochs_of_the_demo(preset, steps):
     assert schedule.burn_in_steps % (970 // config.burn_in.batch_size) == 0
     assert schedule.cycle_steps % (970 // config.cycles.batch_size) == 0
     if preset == "quick":
-        assert config.schedule(90_000).total_steps == 5500
+        assert config.schedule(270_000).total_steps == 30_000
 
 
 @pytest.mark.parametrize("burn_in", [1, 7, 18])

@@ -8,6 +8,7 @@ made by
         output.records=5 \\ network.model_dtype=float64 output.half_precision=true
 """
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -41,6 +42,13 @@ def random_posterior(k: int = 3, **network: object) -> Posterior:
         network=model.config,
         reference=EnergyReference("given", {z: -10.0 * z for z in SPECIES_OF}),
     )
+
+
+def linearised(posterior: Posterior) -> Posterior:
+    """The same networks, each linearised and moved by a random δ."""
+    generator = torch.Generator().manual_seed(0)
+    tangent = 0.05 * torch.randn(posterior.samples.shape, generator=generator, dtype=torch.float64)
+    return replace(posterior, tangent=tangent)
 
 
 @cache

@@ -21,7 +21,7 @@ from equibayes.simulate.trust import Trust, atom_deviations
 from equibayes.units import GPA, KCAL_PER_MOL
 from tests.samples import one_atom_cell, salt, silicon, slab, water
 from tests.simulate.lammps_parts import by_id, head, in_standard_form, quiet_lammps, thermo, write_data
-from tests.simulate.posteriors import ETHANOL, ethanol_start, random_posterior
+from tests.simulate.posteriors import ETHANOL, ethanol_start, linearised, random_posterior
 
 
 def water_box() -> Atoms:
@@ -113,6 +113,21 @@ def test_equal_to_the_calculator(name: str, tmp_path: Path) -> None:
         spread = calculated(apart)["pressure_std"] * apart.get_volume() / lmp.get_thermo("vol")
         assert lmp.extract_variable("pressure_std") == pytest.approx(spread / GPA * 1e4, rel=1e-8), "of the box"
     np.testing.assert_allclose(virial, expected_virial, rtol=0, atol=1e-8)
+
+
+def test_linearised_posterior(tmp_path: Path) -> None:
+    """Forces, σ and virial of a crystal are those of the calculator with the same posterior."""
+    posterior, atoms = linearised(POSTERIOR), STRUCTURES["salt, triclinic"]
+    lmp, _ = attached(tmp_path, atoms, posterior=posterior)
+    direct = Calculator(posterior, device="cpu")
+    direct.calculate(atoms)
+    stress = direct.get_stress(atoms)
+    virial = -atoms.get_volume() * stress[[[0, 5, 4], [5, 1, 3], [4, 3, 2]]]
+    np.testing.assert_allclose(virial_of(lmp), virial, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(by_id(lmp, "f"), direct.results["forces"], rtol=0, atol=1e-8)
+    each = atom_deviations(direct.results["forces_uncertainty"])
+    np.testing.assert_allclose(by_id(lmp, "d_devi_f"), each, rtol=0, atol=1e-8)
+    assert np.abs(direct.results["forces"] - calculated(atoms)["forces"]).max() > 1e-3, "else nothing was tested"
 
 
 def test_epistemic_deviation(tmp_path: Path) -> None:

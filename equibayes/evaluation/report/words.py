@@ -77,7 +77,7 @@ def meaning(numbers: Numbers) -> str:
     beside = f" where the error is {mev(error, unit)}" if error is not None else ""
     parts = ""
     if share is not None:
-        epistemic = f"{percent(share)} of σ² is disagreement between posterior samples (epistemic)"
+        epistemic = f"{percent(share)} of σ² is disagreement between posterior samples, or novelty (epistemic)"
         parts = f" {epistemic}, the rest is noise that they predict."
     both = "both root mean square" if beside else "root mean square"
     return f"The model states an uncertainty σ of {mev(sigma, unit)}{beside} ({both}).{parts}"
