@@ -178,11 +178,11 @@ def plot(cases: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     networks = [name for name in RATES if any(case.startswith(name) for case in cases)]
-    figure, panels = pyplot.subplots(
-        len(networks), len(SYSTEMS), figsize=(11, 2.4 * len(networks)), squeeze=False, layout="constrained"
-    )
+    systems = [name for name in SYSTEMS if any(case.endswith(name) for case in cases)]
+    size = 3 * len(systems), 2.4 * len(networks)
+    figure, panels = pyplot.subplots(len(networks), len(systems), figsize=size, squeeze=False, layout="constrained")
     for row, network in zip(panels, networks):
-        for panel, system in zip(row, SYSTEMS):
+        for panel, system in zip(row, systems):
             panel.set_title(f"{network}, {system}", fontsize=9)
             for mass, runs in cases.get(f"{network}-{system}", {}).get("errors", {}).items():
                 steps = sorted(map(int, runs))

@@ -10,6 +10,6 @@ data=$(realpath "$1"); mkdir -p "$2"; output=$(realpath "$2"); shift 2
 for element in "$@"; do
   resume=$([ -d "$output/$element.run" ] && echo --resume || true)
   [ -f "$output/$element.posterior" ] || equibayes sample "$data/mlearn_${element}_training.extxyz.gz" -o "$output/$element.posterior" $resume \
-    --preset quick network.r_max=5 burn_in.steps=1600 burn_in.batch_size=1 cycles.length=400 cycles.batch_size=1 --threads 1
+    --preset quick --network small sampler.mass=diagonal samples=8 network.r_max=5 burn_in.steps=1600 burn_in.batch_size=1 cycles.length=400 cycles.batch_size=1 --threads 1
   equibayes evaluate "$output/$element.posterior" "$data/mlearn_${element}_test.extxyz.gz" --json "$output/$element.json"
 done

@@ -1,8 +1,7 @@
 """The noise of forces that each sample predicts: a covariance matrix per structure, or its diagonal.
 
-bayes/covariance.py defines it.  Up to `MOST_ATOMS` atoms the matrix is computed as a whole; in larger structures the
-diagonal of a covariance between atoms is estimated from `PROBES` random vectors, with an error of σ of
-1/√(2 PROBES) = 6 %.
+bayes/covariance.py defines it.  Covariances between atoms are computed as one matrix for up to `MOST_ATOMS` atoms; in
+larger structures their diagonal is estimated from `PROBES` random vectors, with an error of σ of 1/√(2 PROBES) = 6 %.
 """
 
 from collections.abc import Iterator, Sequence
@@ -67,25 +66,36 @@ def _of_one(
 ) -> ForceNoise:
     assert output.couplings is not None
     couplings, log_sigma = output.couplings[:, own], output.log_sigma_forces[:, own].double()
-    part, (chains, atoms) = _part(graph, own), log_sigma.shape
-    generator, sigma = Generator(couplings, part), torch.exp(log_sigma)[..., None, None]
-    covariance = dense(couplings, log_sigma, part) if full or atoms <= MOST_ATOMS else None
-    if covariance is None:
-        probes = (sigma * generator.exponential(_signs(atoms).to(sigma).expand(chains, -1, -1, -1), 0.5)).flatten(1, 2)
-        variance = probes.square().mean(2)
-    else:
-        variance = covariance.diagonal(dim1=1, dim2=2).clone()
+    part = _part(graph, own)
+    covariance = dense(couplings, log_sigma, part) if full else None
+    variance = _variances(couplings, log_sigma, part) if covariance is None else covariance.diagonal(dim1=1, dim2=2)
     if rigid_noise is not None:
-        directions = torch.from_numpy(rigid_directions_of(structure)).to(sigma).expand(chains, -1, -1, -1)
-        moved = sigma * directions
-        moved = generator.exponential(generator.exponential(moved, 0.5), 0.5)
-        moved = (sigma * moved).flatten(1, 2)  # C R
-        inner = directions.flatten(1, 2).mT @ moved
-        inner = inner + rigid_noise**2 * torch.eye(inner.shape[-1]).to(inner)
-        less = torch.linalg.solve(inner, moved.mT).mT  # C R (RᵀCR + ε²)⁻¹
-        variance = (variance - (less * moved).sum(2)).clamp_min(0)
-    found = variance.sqrt().reshape(chains, atoms, 3).cpu().numpy()
-    return ForceNoise(found, [covariance.cpu().numpy()] if full and covariance is not None else None)
+        directions = torch.from_numpy(rigid_directions_of(structure)).to(log_sigma)
+        variance = (variance - _known(Generator(couplings, part), log_sigma, directions, rigid_noise)).clamp_min(0)
+    found = variance.sqrt().unflatten(1, (-1, 3)).cpu().numpy()
+    return ForceNoise(found, None if covariance is None else [covariance.cpu().numpy()])
+
+
+def _variances(couplings: torch.Tensor, log_sigma: torch.Tensor, graph: Graph) -> torch.Tensor:
+    """The diagonal of C, [k, 3n] (eV/Å)²."""
+    atoms, generator, sigma = log_sigma.shape[1], Generator(couplings, graph), torch.exp(log_sigma)[..., None, None]
+    if couplings.shape[3] == 1:  # atoms alone
+        return (sigma.square() * torch.linalg.matrix_exp(generator.diagonal)).diagonal(dim1=2, dim2=3).flatten(1)
+    if atoms <= MOST_ATOMS:
+        return dense(couplings, log_sigma, graph).diagonal(dim1=1, dim2=2)
+    signs = _signs(atoms).to(sigma).expand(len(sigma), -1, -1, -1)
+    return (sigma * generator.exponential(signs, 0.5)).flatten(1, 2).square().mean(2)
+
+
+def _known(generator: Generator, log_sigma: torch.Tensor, directions: torch.Tensor, noise: float) -> torch.Tensor:
+    """What the diagonal of C loses as there is no error but `noise` along `directions` R [n, 3, 6], [k, 3n]:
+    C R (RᵀCR + ε²)⁻¹ RᵀC."""
+    sigma, rows = torch.exp(log_sigma)[..., None, None], directions.expand(len(log_sigma), -1, -1, -1)
+    moved = sigma * generator.exponential(generator.exponential(sigma * rows, 0.5), 0.5)
+    moved = moved.flatten(1, 2)  # C R
+    inner = rows.flatten(1, 2).mT @ moved
+    inner = inner + noise**2 * torch.eye(inner.shape[-1]).to(inner)
+    return (torch.linalg.solve(inner, moved.mT).mT * moved).sum(2)
 
 
 def _signs(atoms: int) -> torch.Tensor:

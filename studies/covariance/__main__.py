@@ -1,7 +1,7 @@
 """Covariances of forces: isotropic noise, a covariance per atom, and one between atoms.
 
     python -m studies.covariance ethanol --covariance pair --seed 0 --output OUT      # one posterior
-    python -m studies.covariance --speed --output OUT                                 # time of a step
+    python -m studies.covariance --speed --keep POSTERIORS --output OUT               # time of a step
     python -m studies.covariance --scaling --output OUT                               # up to 10 000 atoms
     python -m studies.covariance --collect OUT                                        # tables; gain.png beside OUT
 
@@ -18,6 +18,7 @@ import torch
 from equibayes.bayes.covariance import COVARIANCES
 from equibayes.files import make_folder
 from equibayes.posterior.calibrate import calibrate
+from equibayes.posterior.calibration import Calibration
 from equibayes.posterior.predict import predict
 from equibayes.posterior.sample import sample_prepared
 from equibayes.run import Run
@@ -57,12 +58,15 @@ def run_one(name: str, covariance: str, seed: int, steps: int | None, keep: Path
     calibrated = calibrate(posterior, prepared.validation, device="cpu")
     if keep is not None:
         calibrated.save(make_folder(keep) / f"{name}-{covariance}-{seed}.posterior")
-    for what, each in (("raw", posterior), ("calibrated", calibrated)):
-        predictions = list(predict(each, judged.structures, covariance=True, device="cpu"))
-        found[what] = measured(judged, predictions)
     assert calibrated.calibration is not None
-    forces = calibrated.calibration["forces"]
-    found["calibration"] = {"method": forces["method"], "factor": forces["choice"].get("factor")}
+    forces = Calibration.from_dict(calibrated.calibration).forces
+    width = forces.quantile(0.68, len(posterior))
+    found["calibration"] = {"method": forces.method, "factor": forces.choice.get("factor"), "width": width}
+    raw, recalibrated = (
+        list(predict(each, judged.structures, covariance=True, device="cpu")) for each in (posterior, calibrated)
+    )
+    found["raw"], found["intervals"] = measured(judged, raw), measured(judged, raw, width)
+    found["calibrated"] = measured(judged, recalibrated)
     return found
 
 
@@ -73,7 +77,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="of the burn-in (default: of the set)")
     parser.add_argument("--output", type=Path, default=Path("results/covariance/runs"))
-    parser.add_argument("--keep", type=Path, help="folder for the posteriors (default: they are not kept)")
+    parser.add_argument("--keep", type=Path, help="folder of posteriors (default: they are not kept)")
     parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
     parser.add_argument("--speed", action="store_true", help="time of a step, all forms interleaved")
     parser.add_argument("--scaling", action="store_true", help="time of a step up to 10 000 atoms")
@@ -87,7 +91,7 @@ def main() -> None:
         draw(runs_in(options.collect), options.collect.parent / "gain.png")
     elif options.speed or options.scaling:
         name = "speed" if options.speed else "scaling"
-        found = speed(options.quick) if options.speed else scaling(options.quick)
+        found = speed(options.keep or Path(), options.quick) if options.speed else scaling(options.quick)
         save_json(options.output / f"{name}.json", {"provenance": about, **found})
     elif options.set:
         path = options.output / f"{options.set}-{options.covariance}-{options.seed}.json"

@@ -17,12 +17,16 @@ LEVELS = {"68": 0.6827, "95": 0.9545}
 WIDTHS = {"68": 1.0, "95": 2.0}
 
 
-def measured(judged: Dataset, predictions: Sequence[Prediction]) -> dict[str, Any]:
-    """By form of the covariance: independent components, single atoms, all of it."""
+def measured(judged: Dataset, predictions: Sequence[Prediction], width: float | None = None) -> dict[str, Any]:
+    """By form of the covariance: independent components, single atoms, all of it.
+
+    width: of intervals that hold 68 % of the force components, in σ; None: 1
+    """
+    widths = WIDTHS if width is None else WIDTHS | {"68": width}
     forms: dict[str, list[dict[str, Any]]] = {"independent": [], "atoms": [], "full": []}
     for structure, prediction in zip(judged, predictions):
         for form, matrix in covariances(prediction).items():
-            forms[form].append(of_one(structure, prediction.forces, matrix))
+            forms[form].append(of_one(structure, prediction.forces, matrix, widths))
     error = np.concatenate([p.forces - s.forces for s, p in zip(judged, predictions)])
     return {
         "force_mae": 1e3 * float(np.abs(error).mean()),
@@ -41,7 +45,9 @@ def covariances(prediction: Prediction) -> dict[str, np.ndarray]:
     return {"independent": np.diag(np.square(prediction.forces_std).ravel()), "atoms": whole * same_atom, "full": whole}
 
 
-def of_one(structure: Structure, forces: np.ndarray, matrix: np.ndarray) -> dict[str, Any]:
+def of_one(
+    structure: Structure, forces: np.ndarray, matrix: np.ndarray, widths: dict[str, float] = WIDTHS
+) -> dict[str, Any]:
     """Per vector: ln likelihood, also without net force and torque; which ellipsoids and projections hold the error."""
     error, count = forces - structure.forces, len(structure)
     rigid, _ = rigid_of(structure, 1e-3)
@@ -58,7 +64,7 @@ def of_one(structure: Structure, forces: np.ndarray, matrix: np.ndarray) -> dict
         if len(weights):
             flat = weights.reshape(len(weights), -1)
             z = np.abs(flat @ error.ravel()) / np.sqrt(np.einsum("mi,ij,mj->m", flat, matrix, flat, optimize=True))
-            for name, width in WIDTHS.items():
+            for name, width in widths.items():
                 found[f"{what}_{name}"] = z <= width
     return found
 

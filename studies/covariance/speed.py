@@ -1,6 +1,7 @@
 """Time of a step of the sampler with each form of the noise, interleaved, and how it grows with the atoms."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from equibayes.bayes.potential import Potential
 from equibayes.data import Dataset
 from equibayes.data.structures import Structure
 from equibayes.engine.select import make_stepper
+from equibayes.posterior.file import load
 from equibayes.run.prepare import make_prior, prepare
 from equibayes.run.settings import sample_config
 from equibayes.sampling import sghmc
@@ -26,13 +28,21 @@ RATE = 1e-9
 """So small that the weights stay where they are."""
 
 
-def speed(quick: bool) -> dict[str, Any]:
-    """Seconds of CPU time per step on minibatches as the study has them, the least of many, by set and form."""
+def speed(kept: Path, quick: bool) -> dict[str, Any]:
+    """Seconds of CPU time per step on minibatches as the study has them, the least of many, by set and form.
+
+    kept: folder with posteriors of seed 0, of whose weights the first are taken; the series of exp(S) is longer for
+    large S
+    """
     found: dict[str, Any] = {}
     for name in ("ethanol",) if quick else CASES:
         data, _ = frames(name)
         batch = CASES[name].settings["burn_in"]["batch_size"]
-        clocks = {each: Clock(data.subset(range(24)), each, batch, steps=10) for each in COVARIANCES}
+        clocks = {}
+        for each in COVARIANCES:
+            path = kept / f"{name}-{each}-0.posterior"
+            weights = load(path).samples[:1] if path.is_file() else None
+            clocks[each] = Clock(data.subset(range(24)), each, batch, steps=10, weights=weights)
         found[name] = _least(clocks, 3 if quick else 30)
     return {"step": found}
 
@@ -52,19 +62,22 @@ def scaling(quick: bool) -> dict[str, Any]:
 
 
 class Clock:
-    """One chain of the compiled engine, with weights that make S as large as a trained network does."""
+    """One chain of the compiled engine; weights [1, P], or None for random ones that make S large."""
 
-    def __init__(self, data: Dataset, covariance: str, batch: int, steps: int) -> None:
+    def __init__(
+        self, data: Dataset, covariance: str, batch: int, steps: int, weights: torch.Tensor | None = None
+    ) -> None:
         settings: dict[str, Any] = {"likelihood": {"covariance": covariance}, "sampler": {"mass": "matrix"}}
         settings["data"] = {"validation": 0, "energy_reference": "zero"}
         if any(abs(s.energy or 0.0) > len(s) for s in data):
             settings["data"]["energy_reference"] = "auto"
         prepared = prepare(data, sample_config("quick", None, settings))
         layout, sampler = prepared.model.layout, prepared.config.sampler
-        weights = layout.start(1, 0)
-        if covariance != "isotropic":
-            own = layout.groups[COVARIANCE_HEAD]
-            weights[:, own] = 0.5 * torch.randn(1, own.stop - own.start, generator=torch.Generator().manual_seed(0))
+        if weights is None:
+            weights = layout.start(1, 0)
+            if covariance != "isotropic":
+                own = layout.groups[COVARIANCE_HEAD]
+                weights[:, own] = torch.randn(1, own.stop - own.start, generator=torch.Generator().manual_seed(0))
         potential = Potential(prepared.model, prepared.resident(prepared.train, "cpu"), make_prior(prepared, "cpu"))
         state = sghmc.init(weights, blocks=sampler.blocks(layout.shapes))
         self.stepper = make_stepper(

@@ -12,6 +12,7 @@ from studies.shared.results import read_json
 from studies.shared.tables import ABSENT, markdown
 
 FORMS = {"independent": "components alone", "atoms": "3×3", "full": "all"}
+WITHIN = {"calibrated": "1σ", "intervals": "68 % interval"}
 PROJECTIONS = ("components", "bond stretching", "fragment net force", "fragment torque")
 
 
@@ -38,20 +39,18 @@ def groups(runs: list[dict[str, Any]]) -> Iterable[tuple[str, str, list[dict[str
                 yield name, covariance, own
 
 
-def values(runs: list[dict[str, Any]], form: str, key: str) -> list[float]:
-    """Of each seed, recalibrated; empty where a set has no such quantity."""
-    return [row[key] for run in runs if key in (row := run["calibrated"]["forms"][form])]
+def values(runs: list[dict[str, Any]], form: str, key: str, what: str = "calibrated") -> list[float]:
+    """Of each seed; empty where a set has no such quantity.  what: raw, calibrated, or intervals of 68 % on held-back
+    frames"""
+    return [row[key] for run in runs if key in (row := run[what]["forms"][form])]
 
 
 def _likelihood(runs: list[dict[str, Any]]) -> list[str]:
     headings = ["set", "noise", "seeds", "force MAE, meV/Å", "RMS error", "RMS σ"]
     headings += [f"ln p, {words}" for words in FORMS.values()]
-    headings += [
-        "without net force and torque: components alone",
-        "all",
-        "energy score, meV/Å: components alone",
-        "all",
-    ]
+    headings += [f"without net force and torque: {FORMS[form]}" for form in ("independent", "full")]
+    headings += [f"energy score, meV/Å: {FORMS[form]}" for form in ("independent", "full")]
+    headings += ["68 % ellipsoids of atoms"]
     rows = []
     for name, covariance, own in groups(runs):
         row = [name, covariance, str(len(own))]
@@ -63,20 +62,20 @@ def _likelihood(runs: list[dict[str, Any]]) -> list[str]:
         row += [
             _range([1e3 * each for each in values(own, form, "energy_score")], 1) for form in ("independent", "full")
         ]
+        row += [_range([100 * each for each in values(own, "full", "ellipsoids_68")], 0)]
         rows.append(row)
     return markdown(headings, rows)
 
 
 def _coverage(runs: list[dict[str, Any]]) -> list[str]:
-    """Share within 1σ, %."""
-    headings = ["set", "noise", "form", "68 % ellipsoids of atoms", *PROJECTIONS]
-    keys = ["ellipsoids_68", *(f"{each}_68" for each in PROJECTIONS)]
-    rows = [
-        [name, covariance, FORMS[form], *(_range([100 * each for each in values(own, form, key)], 0) for key in keys)]
-        for name, covariance, own in groups(runs)
-        for form in ("independent", "full")
-    ]
-    return markdown(headings, rows)
+    """Share within 1σ, and within intervals that hold 68 % of the force components of held-back frames, %."""
+    keys = [f"{each}_68" for each in PROJECTIONS]
+    rows = []
+    for name, covariance, own in groups(runs):
+        for form, what in (("independent", "calibrated"), ("full", "calibrated"), ("full", "intervals")):
+            shares = [_range([100 * each for each in values(own, form, key, what)], 0) for key in keys]
+            rows.append([name, covariance, FORMS[form], WITHIN[what], *shares])
+    return markdown(["set", "noise", "correlations", "within", *PROJECTIONS], rows)
 
 
 def _times(found: dict[str, dict[str, float]], heading: str) -> list[str]:

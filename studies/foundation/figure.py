@@ -17,10 +17,12 @@ SHOWN = ("tune", "ensemble", "scratch")
 
 
 def draw(folder: Path, path: Path) -> None:
-    """Means over seeds; a bar for each method that was run."""
+    """Means over seeds; a bar for each method that was run.  No figure where no network as it is was measured."""
     groups = groups_of(folder)
     zero = {system: mean(found, "mae") for (system, _, method, _), found in groups.items() if method == "zero"}
     systems = [name for name in zero if (name, FRAMES, "tune", "") in groups]
+    if not systems:
+        return
     figure, panels = plt.subplots(1, 2, figsize=(9, 0.45 * len(systems) + 1.6), sharey=True)
     rows = np.arange(len(systems))
     for number, method in enumerate(SHOWN):
@@ -36,8 +38,8 @@ def draw(folder: Path, path: Path) -> None:
     panels[0].invert_yaxis()
     panels[1].axvline(0, color="gray", lw=0.8)
     panels[1].set(xlabel="ln p of a force component (eV/Å)")
-    panels[0].legend(loc="upper center", bbox_to_anchor=(1.0, 1.18), ncols=3, frameon=False)
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.3 / figure.get_size_inches()[1]))
+    figure.legend(loc="upper center", ncols=3, frameon=False)
     save_figure(figure, path)
     plt.close(figure)
 

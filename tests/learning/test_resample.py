@@ -149,3 +149,18 @@ def test_a_study_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"sample\.guard\.safety was 0\.4, is None"):
         check_same_study(tmp_path, inputs, config)
+
+
+def test_a_prior_around_another_network_stays(before: Posterior, tmp_path: Path) -> None:
+    """With more labels, the centre and the width that was found by its errors are those of the first run."""
+    before.save(tmp_path / "first.posterior")
+    center = str(tmp_path / "first.posterior")
+    config = small_config({"prior": {"center": center, "width": None, "relative": True}, "tangent": "on"})
+    around = sample(ethanol_frames(), config)
+    assert around.tangent is not None
+    train, validation = parts(8)
+    again = resample(around, train, validation, config)
+    assert again.tangent is not None
+    assert again.config["prior"]["center"] == center
+    assert again.config["prior"]["width"] == around.config["prior"]["width"]
+    assert again.data["frames"] == len(train)

@@ -143,6 +143,13 @@ def test_sigma_of_components_and_the_first_samples(covariance):
     assert np.abs(first.forces_aleatoric - alone.forces_aleatoric).max() > 1e-3
 
 
+def test_large_structures_with_a_covariance_per_atom_are_exact(monkeypatch):
+    posterior, structure = anisotropic("atom"), ethanol()
+    expected = posterior.predict(structure, covariance=True).forces_aleatoric
+    monkeypatch.setattr(force_noise, "MOST_ATOMS", 3)
+    np.testing.assert_allclose(posterior.predict(structure).forces_aleatoric, expected)
+
+
 def test_large_structures_use_random_vectors(monkeypatch):
     posterior, structure = anisotropic("pair"), ethanol()
     exact = posterior.predict(structure).forces_aleatoric

@@ -62,14 +62,16 @@ def test_tables_and_figure(tmp_path: Path) -> None:
         for covariance, seed in (("isotropic", 0), ("pair", 0), ("pair", 1)):
             forms = {form: own | {"ln_p": 5.0 + seed} for form in ("independent", "atoms", "full")}
             found = {"force_mae": 20.0, "force_rmse": 30.0, "force_sigma": 31.0, "forms": forms}
-            content = {"set": name, "covariance": covariance, "seed": seed, "calibrated": found}
+            content = {"set": name, "covariance": covariance, "seed": seed, "calibrated": found, "intervals": found}
             (tmp_path / f"{name}-{covariance}-{seed}.json").write_text(json.dumps(content))
     times = {"step": {"64": {"isotropic": 0.001, "atom": 0.0011, "pair": 0.0012}}}
     for name in ("speed", "scaling"):
         (tmp_path / f"{name}.json").write_text(json.dumps(times))
     text = tables(tmp_path)
+    for table in text.split("\n\n"):
+        assert len({line.count("|") for line in table.splitlines()}) == 1, "as many cells in every row"
     assert "| ethanol | pair | 2 | 20.0 ± 0.0 | 30.0 ± 0.0 | 31.0 ± 0.0 | 5.50 ± 0.50 |" in text
-    assert "| silicon | isotropic | components alone | 70 | 70 | 70 | – | – |" in text
+    assert "| silicon | isotropic | components alone | 1σ | 70 | 70 | – | – |" in text
     assert "| 64 | 1.00 | × 1.10 | × 1.20 | 18.8 |" in text
     draw(runs_in(tmp_path), tmp_path / "gain.png")
     assert (tmp_path / "gain.png").stat().st_size > 5000
