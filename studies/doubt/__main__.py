@@ -4,9 +4,10 @@
     python -m studies.doubt malonaldehyde --data RMD17 --folder work/doubt --output results/doubt
     python -m studies.doubt ethanol --quick --folder work/quick --output out          a minute
 
-Every method learns the same frames with the preset `quick` and predicts frames in distribution and far from it
-(`cases.py`, `probes.py`), whose labels come from the engine of the training frames.  Labels and networks are kept in
-FOLDER; OUTPUT/CASE/METHOD.json is written as soon as a method is tested.  A killed run continues with the same command.
+Every method learns the same frames with the network `small` and the settings of the preset `quick`, and predicts
+frames in distribution and far from it (`cases.py`, `probes.py`), whose labels come from the engine of the training
+frames.  Labels and networks are kept in FOLDER; OUTPUT/CASE/METHOD.json is written as soon as a method is tested.  A
+killed run continues with the same command.
 `python -m studies.doubt.tables OUTPUT` makes the tables.
 """
 
@@ -83,7 +84,7 @@ def settings(case: Case, options: argparse.Namespace) -> SampleConfig:
         own["network"] = {"r_max": 5.0}
     if options.quick:
         own |= {"burn_in": {"steps": 40}, "cycles": {"length": 10}, "data": {"validation": 10}}
-    return sample_config("quick", "tiny" if options.quick else None, own, parse_overrides(options.set))
+    return sample_config("quick", "tiny" if options.quick else "small", own, parse_overrides(options.set))
 
 
 def small(case: Case) -> Case:
