@@ -46,11 +46,7 @@ def conclude(by_k: dict[str, dict[str, float]]) -> None:
     auc = values["force_auc"]
     print(f"\non {values['n_frames']} unseen frames, with {values['k']} posterior samples:")
     print(f"  force error                            {1000 * values['force_mae']:7.1f} meV/Å (mean absolute)")
-    print(
-        f"  predicted σ                            {1000 * values['force_sharpness']:7.1f} meV/Å (root mean square",
-        end="",
-    )
-    print(f"; errors: {1000 * values['force_rmse']:.1f})")
+    print(f"  predicted σ                            {1000 * values['force_median_sigma']:7.1f} meV/Å (median)")
     print(f"  errors within the 68 % interval        {100 * values['force_coverage_68']:7.1f} %")
     print(
         f"  ROC AUC, errors above 3 times the MAE  {auc:7.3f}"

@@ -66,6 +66,11 @@ def sharpness(sigma: np.ndarray) -> float:
     return float(np.sqrt(np.square(_finite(sigma, "σ", "no predictions")).mean()))
 
 
+def median_sigma(sigma: np.ndarray) -> float:
+    """Half of the predictions are narrower.  Unlike `sharpness`, a few novel atoms with a huge σ do not decide it."""
+    return float(np.median(_finite(sigma, "σ", "no predictions")))
+
+
 def roc_auc(outlier: np.ndarray, score: np.ndarray) -> float | None:
     """Probability that an outlier has a higher score than an inlier (1 perfect, 0.5 chance); None without either.
 

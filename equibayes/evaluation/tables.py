@@ -38,7 +38,7 @@ Values = dict[str, Any]
 Metric = Callable[[], float]
 # how a metric changes when errors are divided by the unit c: the rest have no unit
 _CONVERT: dict[str, Callable[[float, float], float]] = {
-    **dict.fromkeys(("mae", "rmse", "crps", "sharpness"), lambda value, c: value / c),
+    **dict.fromkeys(("mae", "rmse", "crps", "sharpness", "median_sigma"), lambda value, c: value / c),
     "mll": lambda value, c: value + math.log(c),
     "nece": lambda value, c: value * c,
 }
@@ -149,6 +149,7 @@ def component_metrics(kind: str, error: np.ndarray, sigma: np.ndarray, threshold
         f"{kind}_crps": lambda: metrics.crps(error, sigma),
         f"{kind}_spearman": lambda: metrics.spearman(error, sigma),
         f"{kind}_sharpness": lambda: metrics.sharpness(sigma),
+        f"{kind}_median_sigma": lambda: metrics.median_sigma(sigma),
         f"{kind}_most_uncertain_tenth": lambda: metrics.error_of_most_uncertain(error, sigma),
         **{
             f"{kind}_coverage_{level}": partial(metrics.interval_coverage, error, sigma, level / 100)

@@ -253,6 +253,7 @@ def test_missing_labels(missing: str, tmp_path: Path) -> None:
         assert re.search(r"[\d.]+ meV mean energy error of a structure", words.replace("\u00a0", " "))
         sigma = 1e3 * float(np.sqrt((result.energy_sigma**2).mean()))
         assert f"The model states an uncertainty σ of {sigma:.1f} meV where the error" in words.replace("\u00a0", " ")
+        assert "Half of all σ are below" in words
     else:
         assert "Energies cannot be compared: energies of these molecules are known only up to a constant" in words
         assert "A predicted force component is off by" in words

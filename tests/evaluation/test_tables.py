@@ -15,7 +15,7 @@ from tests.evaluation.made_up import made_up, stressed
 
 KCAL_PER_MOL = 0.0433641
 """eV; by hand, so that the conversion is not compared with itself."""
-WITH_UNIT = ("mae", "rmse", "crps", "sharpness", "mll", "nece")
+WITH_UNIT = ("mae", "rmse", "crps", "sharpness", "median_sigma", "mll", "nece")
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,7 @@ def test_kcal_mol_is_every_metric_of_the_converted_arrays(evaluated: Evaluated, 
         f"{kind}_mae": np.abs(error).mean(),
         f"{kind}_rmse": np.sqrt((error**2).mean()),
         f"{kind}_sharpness": np.sqrt((sigma**2).mean()),
+        f"{kind}_median_sigma": np.median(sigma),
         f"{kind}_crps": metrics.crps(error, sigma),
         f"{kind}_mll": stats.norm.logpdf(error, 0, sigma).mean(),
         f"{kind}_nece": density.expected_calibration_error(error, sigma, 0.01) / 0.01,
@@ -63,6 +64,7 @@ def test_mll_of_components_and_of_force_vectors(evaluated: Evaluated) -> None:
     ]
     assert values["per_atom"]["force_mll"] == pytest.approx(np.mean(vectors), rel=1e-9)
     assert values["force_mll"] == pytest.approx(np.mean(vectors) / 3, rel=1e-9)
+    assert values["force_median_sigma"] == np.median(evaluated.force_sigma)
 
 
 def test_forces_as_vectors_and_energies_per_atom(evaluated: Evaluated) -> None:

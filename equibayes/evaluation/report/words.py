@@ -80,7 +80,9 @@ def meaning(numbers: Numbers) -> str:
         epistemic = f"{percent(share)} of σ² is disagreement between posterior samples, or novelty (epistemic)"
         parts = f" {epistemic}, the rest is noise that they predict."
     both = "both root mean square" if beside else "root mean square"
-    return f"The model states an uncertainty σ of {mev(sigma, unit)}{beside} ({both}).{parts}"
+    median = numbers.own("median_sigma")  # a few novel atoms decide the root mean square
+    half = "" if median is None else f" Half of all σ are below {mev(median, unit)}."
+    return f"The model states an uncertainty σ of {mev(sigma, unit)}{beside} ({both}).{half}{parts}"
 
 
 def calibration(numbers: Numbers) -> str:
