@@ -19,7 +19,7 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
     """found: results of the posterior, a column for each.  A bad frame in the shaded corner is trusted by that number
     alone."""
     with styled():
-        drawn, axes = figure(3.1 * len(found), 5.6, 2, len(found))
+        drawn, axes = figure(2.9 * len(found), 5.2, 2, len(found))
         for column, each in enumerate(found):
             usual = each["sets"][INSIDE]["force_mae"]
             for axis, name, words, edge in (
