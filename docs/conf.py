@@ -81,7 +81,7 @@ def _on_the_site(text: str) -> str:
             return f"[{words}]({page}{hash_}{anchor})"
         return f"`{path}`" if words.strip("`") == path else f"{words} (`{path}`)"
 
-    return re.sub(r"(?<!!)\[(?P<words>[^\]\n]+)\]\((?P<target>[^)\s]+)\)", changed, text)
+    return re.sub(r"(?<!!)\[(?P<words>[^\]\n]+(?:\n[^\]\n]+)?)\]\((?P<target>[^)\s]+)\)", changed, text)
 
 
 def _page_read(app: Any, name: str, source: list[str]) -> None:
